@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel interfaces that the tools stand on, as safe Rust.
+//!
+//! [`VhostNet`] is an open `/dev/vhost-net`, one method an ioctl. [`EventFd`] carries kicks and calls, [`Tap`] is the
+//! backend, [`PacketSocket`] the host's end of the wire, [`netdev`] what sysfs knows of an interface.
+//!
+//! All `unsafe` of the tools stands in `sys.rs` of this crate.
+//!
+//! # What the types cannot promise
+//!
+//! A vhost device reads and writes the memory that its memory table and ring addresses name. As with `/proc/self/mem`, the type
+//! system has no word for that: who calls [`VhostNet::set_mem_table`] and [`VhostNet::set_vring_addr`] names only memory
+//! that is shared with the device and that no Rust reference points at.
+
+mod device;
+mod error;
+mod eventfd;
+pub mod features;
+pub mod netdev;
+pub mod numbers;
+mod packet;
+mod raw;
+mod sys;
+mod tap;
+
+pub use device::{MemoryRegion, VhostNet, VringAddr};
+pub use error::{Error, Result};
+pub use eventfd::{wait_readable, EventFd};
+pub use packet::{PacketSocket, PacketStats};
+pub use raw::RawArg;
+pub use tap::{Offload, Tap, TapOptions};

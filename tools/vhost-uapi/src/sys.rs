@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The system calls that no crate wraps safely. The only `unsafe` of the tools.
+
+use nix::errno::Errno;
+use std::ffi::c_void;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use nix::sys::mman::{mmap_anonymous, mprotect, munmap, MapFlags, ProtFlags};
+
+/// A type that the kernel may fill with any bytes, and that has no padding to leak.
+///
+/// # Safety
+///
+/// Every bit pattern is a valid value, and the type has no padding.
+pub(crate) unsafe trait Plain: Copy + Default {}
+
+// SAFETY: Integers.
+unsafe impl Plain for u8 {}
+// SAFETY: Integers.
+unsafe impl Plain for u32 {}
+// SAFETY: Integers.
+unsafe impl Plain for i32 {}
+// SAFETY: Integers.
+unsafe impl Plain for u64 {}
+// SAFETY: An array of integers has no padding.
+unsafe impl<const N: usize> Plain for [u64; N] where [u64; N]: Default {}
+// SAFETY: An array of integers has no padding.
+unsafe impl<const N: usize> Plain for [u32; N] where [u32; N]: Default {}
+// SAFETY: An array of bytes has no padding.
+unsafe impl Plain for IfReq {}
+
+/// `struct ifreq`, as far as TUNSETIFF and TUNGETIFF use it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct IfReq {
+    pub(crate) name: [u8; libc::IFNAMSIZ],
+    pub(crate) flags: [u8; 2],
+    rest: [u8; 22],
+}
+
+impl Default for IfReq {
+    fn default() -> Self {
+        Self {
+            name: [0; libc::IFNAMSIZ],
+            flags: [0; 2],
+            rest: [0; 22],
+        }
+    }
+}
+
+const _: () = assert!(size_of::<IfReq>() == size_of::<libc::ifreq>());
+
+/// Bytes that `request` says the kernel copies.
+const fn ioc_size(request: u64) -> usize {
+    const IOC_SIZESHIFT: u32 = 16;
+    const IOC_SIZEMASK: u64 = 0x3fff;
+    // CAST: At most 0x3fff.
+    ((request >> IOC_SIZESHIFT) & IOC_SIZEMASK) as usize
+}
+
+/// ioctl(2) with an integer, or nothing, as argument. Values of 64 KiB and more could name memory and are refused.
+pub(crate) fn ioctl_value(fd: BorrowedFd<'_>, request: u64, value: u16) -> nix::Result<i32> {
+    // SAFETY: No memory can be mapped at an address below 64 KiB (vm.mmap_min_addr), so that the kernel writes to none.
+    Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, usize::from(value)) })
+}
+
+/// ioctl(2) with an address in the kernel's half as argument: EFAULT, if it is looked at.
+pub(crate) fn ioctl_kernel_address(fd: BorrowedFd<'_>, request: u64) -> nix::Result<i32> {
+    const KERNEL_HALF: usize = 0xffff_8880_0000_0000;
+    // SAFETY: User space has no memory in the kernel's half, and the kernel refuses to write there for it.
+    Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, KERNEL_HALF) })
+}
+
+/// ioctl(2) on one value that the kernel reads, writes, or both.
+///
+/// # Errors
+///
+/// EINVAL if `T` is smaller than what `request` says; else the kernel's.
+pub(crate) fn ioctl<T: Plain>(fd: BorrowedFd<'_>, request: u64, arg: &mut T) -> nix::Result<i32> {
+    if size_of::<T>() < ioc_size(request) {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: `arg` is exclusive and at least as large as the request says. The requests whose arguments are longer than they
+    // say (memory table, feature arrays) state their length in the value itself; our callers set it from the array's own.
+    // `T` is `Plain`, so that whatever the kernel writes is a value.
+    Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(arg)) })
+}
+
+/// ioctl(2) on a run of words that the kernel only reads.
+pub(crate) fn ioctl_read_words(
+    fd: BorrowedFd<'_>,
+    request: u64,
+    words: &[u64],
+) -> nix::Result<i32> {
+    const IOC_READ: u64 = 2 << 30;
+    if request & IOC_READ != 0 || size_of_val(words) < ioc_size(request) {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: The direction bits say that the kernel does not write. A length inside `words` that lies makes it read, at
+    // worst, what lies behind them, which no Rust code observes.
+    Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, words.as_ptr()) })
+}
+
+/// Bytes that end where a page begins that nobody may touch: a call that goes past them gets EFAULT.
+pub(crate) struct Fenced {
+    map: NonNull<c_void>,
+    mapped: NonZeroUsize,
+    len: usize,
+}
+
+const PAGE: usize = 4096;
+
+impl Fenced {
+    /// Copies `bytes` in front of a fence.
+    pub(crate) fn new(bytes: &[u8]) -> nix::Result<Self> {
+        let body = bytes.len().next_multiple_of(PAGE).max(PAGE);
+        let mapped = NonZeroUsize::new(body + PAGE).ok_or(Errno::EINVAL)?;
+        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: A new private mapping, at no fixed address.
+        let map = unsafe { mmap_anonymous(None, mapped, prot, MapFlags::MAP_PRIVATE)? };
+        let fenced = Self {
+            map,
+            mapped,
+            len: bytes.len(),
+        };
+        // SAFETY: The last page of the mapping just made; nothing refers to it.
+        unsafe { mprotect(map.byte_add(body), PAGE, ProtFlags::PROT_NONE)? };
+        // SAFETY: `start()` has `len` writable bytes behind it, fresh ones, which cannot overlap with `bytes`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), fenced.start(), bytes.len()) };
+        Ok(fenced)
+    }
+
+    fn start(&self) -> *mut u8 {
+        let body = self.mapped.get() - PAGE;
+        // SAFETY: `len <= body`, which is inside of the mapping.
+        unsafe { self.map.cast::<u8>().as_ptr().add(body - self.len) }
+    }
+
+    /// ioctl(2) on the bytes.
+    pub(crate) fn ioctl(&mut self, fd: BorrowedFd<'_>, request: u64) -> nix::Result<i32> {
+        // SAFETY: The kernel may write to `len` bytes, which are ours alone; past them is the fence. That a write skips the whole
+        // fence would take an argument of more than a page, of which no fixed-size request (at most 0x3fff bytes, written
+        // from the front) is capable without faulting first.
+        Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, self.start()) })
+    }
+
+    /// What the bytes are now.
+    pub(crate) fn copy_to(&self, bytes: &mut [u8]) {
+        let len = self.len.min(bytes.len());
+        // SAFETY: Both sides have `len` bytes, and the mapping is apart from any Rust object.
+        unsafe { std::ptr::copy_nonoverlapping(self.start(), bytes.as_mut_ptr(), len) };
+    }
+}
+
+impl Drop for Fenced {
+    fn drop(&mut self) {
+        // SAFETY: The mapping is ours, and nothing refers to it any more. It cannot fail on a mapping that exists.
+        let unmapped = unsafe { munmap(self.map, self.mapped.get()) };
+        debug_assert_eq!(unmapped, Ok(()));
+    }
+}
+
+/// bind(2) of a packet socket to one protocol (host order) on one interface.
+pub(crate) fn bind_packet(fd: BorrowedFd<'_>, protocol: u16, ifindex: i32) -> nix::Result<()> {
+    let addr = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16, // CAST: 17.
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: ifindex,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let len = size_of_val(&addr) as u32; // CAST: 20.
+                                         // SAFETY: `addr` is a live `sockaddr_ll` of `len` bytes.
+    Errno::result(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(&addr).cast(), len) })?;
+    Ok(())
+}
+
+/// setsockopt(2) of an integer.
+pub(crate) fn setsockopt(
+    fd: BorrowedFd<'_>,
+    level: i32,
+    option: i32,
+    value: i32,
+) -> nix::Result<()> {
+    let len = size_of_val(&value) as u32; // CAST: 4.
+                                          // SAFETY: `value` is a live integer of `len` bytes.
+    Errno::result(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(&value).cast(),
+            len,
+        )
+    })?;
+    Ok(())
+}
+
+/// getsockopt(2) of a plain value. What the kernel does not fill stays zero.
+pub(crate) fn getsockopt<T: Plain>(fd: BorrowedFd<'_>, level: i32, option: i32) -> nix::Result<T> {
+    let mut value = T::default();
+    let mut len = size_of::<T>() as u32; // CAST: A few bytes.
+    let data = std::ptr::from_mut(&mut value).cast();
+    // SAFETY: `value` has `len` bytes; it is `Plain`, so that whatever the kernel writes is a value.
+    Errno::result(unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, data, &mut len) })?;
+    Ok(value)
+}

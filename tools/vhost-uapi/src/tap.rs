@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Taps: made anew through `/dev/net/tun`, or the node of a macvtap that exists.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::{request_code_read, request_code_write};
+
+use crate::error::{Context, Error, Result};
+use crate::netdev;
+use crate::sys::{self, IfReq};
+mod request {
+    use super::{request_code_read, request_code_write};
+
+    pub(super) const SET_IFF: u64 = request_code_write!(b'T', 202, 4);
+    pub(super) const SET_OFFLOAD: u64 = request_code_write!(b'T', 208, 4);
+    pub(super) const GET_IFF: u64 = request_code_read!(b'T', 210, 4);
+    pub(super) const SET_SNDBUF: u64 = request_code_write!(b'T', 212, 4);
+    pub(super) const SET_VNET_HDR_SZ: u64 = request_code_write!(b'T', 216, 4);
+}
+
+const IFF_TAP: u16 = 0x0002;
+const IFF_NO_PI: u16 = 0x1000;
+const IFF_VNET_HDR: u16 = 0x4000;
+
+/// What a tap may hand up without doing it itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Nothing: it segments and checksums.
+    None,
+    /// Checksums and TCP segmentation are the reader's.
+    Tcp,
+}
+
+/// How to open a tap.
+#[derive(Clone, Debug)]
+pub struct TapOptions {
+    /// Bytes of the virtio-net header in front of each packet; nothing for a tap without one.
+    pub vnet_hdr_size: Option<u32>,
+    /// Send buffer in bytes; `i32::MAX` is unlimited, and makes vhost-net hand packets over in batches.
+    pub sndbuf: i32,
+    /// What the tap may hand up unfinished. Only with a header, which says so.
+    pub offload: Offload,
+}
+
+/// An open tap. The interface of one that was made here goes away with it.
+#[derive(Debug)]
+pub struct Tap {
+    file: File,
+    name: String,
+}
+
+impl Tap {
+    /// Makes a tap with a name of the kernel's choice.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT without the tun module, EPERM without CAP_NET_ADMIN, EINVAL for a header shorter than 10 bytes.
+    pub fn create(options: &TapOptions) -> Result<Self> {
+        let file = open("/dev/net/tun")?;
+        let name = configure(&file, "", options)?;
+        Ok(Self { file, name })
+    }
+
+    /// Opens the node of the macvtap (or ipvtap) interface `name`.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT if there is no such interface, or no node for it.
+    pub fn open_macvtap(name: &str, options: &TapOptions) -> Result<Self> {
+        let file = open(&format!("/dev/tap{}", netdev::index(name)?))?;
+        configure(&file, name, options)?;
+        let name = name.to_owned();
+        Ok(Self { file, name })
+    }
+
+    /// Name of the interface.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `TUNSETSNDBUF`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if `bytes` is not above 0.
+    pub fn set_sndbuf(&self, mut bytes: i32) -> Result {
+        sys::ioctl(self.as_fd(), request::SET_SNDBUF, &mut bytes).context("TUNSETSNDBUF")?;
+        Ok(())
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn open(node: &str) -> Result<File> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(Path::new(node));
+    opened.context(&format!("open {node}"))
+}
+
+/// Gives the tap its options; returns its name.
+fn configure(file: &File, name: &str, options: &TapOptions) -> Result<String> {
+    let mut ifreq = IfReq::default();
+    let flags = IFF_TAP | IFF_NO_PI | options.vnet_hdr_size.map_or(0, |_| IFF_VNET_HDR);
+    ifreq.flags = flags.to_ne_bytes();
+    let name_field = ifreq.name.get_mut(..name.len());
+    name_field
+        .ok_or_else(|| Error::new(format!("interface name {name}"), Errno::ENAMETOOLONG))?
+        .copy_from_slice(name.as_bytes());
+    sys::ioctl(file.as_fd(), request::SET_IFF, &mut ifreq).context("TUNSETIFF")?;
+
+    let set =
+        |request, mut value: u32, call| sys::ioctl(file.as_fd(), request, &mut value).context(call);
+    if let Some(size) = options.vnet_hdr_size {
+        set(request::SET_VNET_HDR_SZ, size, "TUNSETVNETHDRSZ")?;
+        set_offload(file, options.offload)?;
+    }
+    // CAST: The bits of an int.
+    set(request::SET_SNDBUF, options.sndbuf as u32, "TUNSETSNDBUF")?;
+
+    sys::ioctl(file.as_fd(), request::GET_IFF, &mut ifreq).context("TUNGETIFF")?;
+    let end = ifreq
+        .name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(ifreq.name.len());
+    Ok(String::from_utf8_lossy(&ifreq.name[..end]).into_owned())
+}
+
+/// `TUNSETOFFLOAD` takes its bits as the argument itself.
+fn set_offload(file: &File, offload: Offload) -> Result {
+    const TUN_F_CSUM: u16 = 0x01;
+    const TUN_F_TSO4: u16 = 0x02;
+    const TUN_F_TSO6: u16 = 0x04;
+    let bits = match offload {
+        Offload::None => 0,
+        Offload::Tcp => TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6,
+    };
+    sys::ioctl_value(file.as_fd(), request::SET_OFFLOAD, bits).context("TUNSETOFFLOAD")?;
+    Ok(())
+}
