@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0
+# For people. What kbuild reads is in Kbuild.
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+KDIR ?=
+
+.PHONY: help
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: sysroot
+sysroot: ## Make the Debian root that all else is built and run in; once, 3 minutes
+	@scripts/sysroot
+
+.PHONY: module
+module: ## Build vhost_net_rs.ko for Debian's stock kernel, or for KDIR=
+	@scripts/build-module "$(KDIR)"
+
+.PHONY: clean
+clean: ## Remove what was built in the checkout; the cached root stays
+	@scripts/clean
