@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The address map: ranges of [`Iova`] and where they lie in the owner's memory.
+//!
+//! The memory table and the device IOTLB are such maps. The glue owns and grows
+//! the array; the rules are here. It is sorted by start, equal starts in the
+//! order of insertion, and each range carries the highest end up to itself, so
+//! that one binary search finds the *lowest start that overlaps*: the entry
+//! that C's interval tree answers with when entries overlap, which is allowed.
+
+use super::error::Access;
+use super::error::Error;
+use super::error::Result;
+
+/// The device may read the range (C: `VHOST_ACCESS_RO`).
+pub const ACCESS_READ: u32 = 1;
+/// The device may write the range (C: `VHOST_ACCESS_WO`).
+pub const ACCESS_WRITE: u32 = 2;
+/// Both (C: `VHOST_ACCESS_RW`).
+pub const ACCESS_BOTH: u32 = ACCESS_READ | ACCESS_WRITE;
+
+/// One entry of an address map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Range {
+    start: u64,
+    last: u64,
+    uva: u64,
+    max_last: u64,
+    access: u32,
+    reserved: u32,
+}
+
+impl Range {
+    /// An entry that no address hits.
+    pub(super) const EMPTY: Self = Self {
+        start: u64::MAX,
+        last: 0,
+        uva: 0,
+        max_last: 0,
+        access: 0,
+        reserved: 0,
+    };
+
+    /// The entry for `start` to `last`, both included.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Fault`] if `last` is below `start`, or if the range is the whole
+    /// address space, whose size does not fit: see [`Range::of_region`].
+    pub fn new(start: u64, last: u64, uva: u64, access: u32) -> Result<Self> {
+        if last < start || (start == 0 && last == u64::MAX) {
+            return Err(Error::Fault);
+        }
+        Ok(Self {
+            start,
+            last,
+            uva,
+            max_last: last,
+            access: access & ACCESS_BOTH,
+            reserved: 0,
+        })
+    }
+
+    /// The entries for `size` bytes at `start`, which the device may read and
+    /// write. C: `vhost_iotlb_add_range()`.
+    ///
+    /// `size` 0 at 0 is the whole address space, which takes two entries.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Fault`] if the range wraps, or `size` is 0 elsewhere.
+    pub fn of_region(start: u64, size: u64, uva: u64) -> Result<[Option<Self>; 2]> {
+        const HALF: u64 = 1 << 63;
+
+        let last = start.wrapping_add(size).wrapping_sub(1);
+        if start != 0 || last != u64::MAX {
+            let range = Self::new(start, last, uva, ACCESS_BOTH)?;
+            return Ok([Some(range), None]);
+        }
+        let low = Self::new(0, HALF - 1, uva, ACCESS_BOTH)?;
+        let high = Self::new(HALF, u64::MAX, uva.wrapping_add(HALF), ACCESS_BOTH)?;
+        Ok([Some(low), Some(high)])
+    }
+
+    /// First address.
+    #[inline]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Last address.
+    #[inline]
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// In bytes; at most 2^64 - 1, as [`Range::new`] sees to.
+    pub fn size(&self) -> u64 {
+        self.last.wrapping_sub(self.start).wrapping_add(1)
+    }
+
+    /// Where the first address lies in the owner's memory.
+    #[inline]
+    pub fn uva(&self) -> u64 {
+        self.uva
+    }
+
+    /// Whether `addr` is in the range.
+    #[inline]
+    pub fn contains(&self, addr: u64) -> bool {
+        self.start <= addr && addr <= self.last
+    }
+
+    /// Whether the device may do `access` here.
+    #[inline]
+    pub fn allows(&self, access: Access) -> bool {
+        let bit = match access {
+            Access::Read => ACCESS_READ,
+            Access::Write => ACCESS_WRITE,
+        };
+        self.access & bit != 0
+    }
+}
+
+/// The lowest index whose range fails `before`; `ranges` is sorted by it.
+///
+/// `slice::partition_point()` leaves a panic in the object.
+#[inline]
+fn search(ranges: &[Range], before: impl Fn(&Range) -> bool) -> usize {
+    let mut low = 0_usize;
+    let mut len = ranges.len();
+
+    while len > 0 {
+        let half = len >> 1;
+        let mid = low.wrapping_add(half);
+        match ranges.get(mid) {
+            Some(range) if before(range) => {
+                low = mid.wrapping_add(1);
+                len = len.wrapping_sub(half).wrapping_sub(1);
+            }
+            _ => len = half,
+        }
+    }
+    low
+}
+
+/// Where a range that begins at `start` goes in `ranges`: after its equals.
+pub fn insert_at(ranges: &[Range], start: u64) -> usize {
+    search(ranges, |range| range.start <= start)
+}
+
+/// Makes `ranges` fit for [`AddressMap`] after a change. `true` if any overlap.
+pub fn index(ranges: &mut [Range]) -> bool {
+    let mut overlap = false;
+    let mut max_last = None;
+
+    for range in ranges {
+        overlap |= max_last.is_some_and(|max| range.start <= max);
+        let max = range.last.max(max_last.unwrap_or(0));
+        range.max_last = max;
+        max_last = Some(max);
+    }
+    overlap
+}
+
+/// A view of an address map.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressMap<'a> {
+    ranges: &'a [Range],
+    overlap: bool,
+}
+
+impl<'a> AddressMap<'a> {
+    /// A view of `ranges`, sorted as [`insert_at`] says; `overlap` is what
+    /// [`index`] answered for them.
+    pub fn new(ranges: &'a [Range], overlap: bool) -> Self {
+        Self { ranges, overlap }
+    }
+
+    /// Whether entries overlap: then what is found depends on the whole range
+    /// asked for, and no answer can be kept for another question.
+    #[inline]
+    pub fn overlaps(&self) -> bool {
+        self.overlap
+    }
+
+    /// The entry with the lowest start that overlaps `addr` to `last`.
+    pub fn find(&self, addr: u64, last: u64) -> Option<&'a Range> {
+        // The first entry at which the highest end so far reaches `addr` is the
+        // first whose own end does.
+        let at = search(self.ranges, |range| range.max_last < addr);
+        self.ranges.get(at).filter(|range| range.start <= last)
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory of the owner and the guest, as the engine may touch it.
+
+use super::addr::RingAddr;
+use super::addr::Uva;
+use super::error::Result;
+
+/// A descriptor as it lies in memory, little-endian (virtio 1.3, 2.7.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct RawDesc {
+    /// Address of the buffer.
+    pub addr: u64,
+    /// Length of the buffer, in bytes.
+    pub len: u32,
+    /// `VIRTQ_DESC_F_*`.
+    pub flags: u16,
+    /// Next descriptor of the chain, with `VIRTQ_DESC_F_NEXT`.
+    pub next: u16,
+}
+
+/// A used element as it lies in memory, little-endian (virtio 1.3, 2.7.8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct UsedElem {
+    /// Head of the chain that was used.
+    pub id: u32,
+    /// Bytes written into the chain.
+    pub len: u32,
+}
+
+/// What [`GuestMemory::fetch_heads`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// `avail->idx`, as read.
+    pub avail_idx: u16,
+    /// How many heads were copied.
+    pub count: usize,
+}
+
+/// Guest memory, as mapped in the owner's address space.
+///
+/// Every method copies. None hands out a reference: the guest may write at any
+/// time, so the engine checks its own copy and reads no field twice. Every
+/// method may fail with [`Error::Fault`], or as an address map fails.
+///
+/// The memory order is part of the contract; an implementation names, next to
+/// each method, the barrier that keeps it. Ring fields are little-endian in
+/// memory; `u16` values are in host order here, [`RawDesc`] and [`UsedElem`]
+/// are as in memory.
+///
+/// [`Error::Fault`]: super::error::Error::Fault
+pub trait GuestMemory {
+    /// Loads `avail->idx` and then copies the heads of the next chains.
+    ///
+    /// `avail` is the avail ring of `num` entries (a power of two) and `next`
+    /// the index of the first head wanted. Copies at most `heads.len()` heads,
+    /// and at most the `avail_idx - next` that are there; none if that
+    /// difference is 0 or above `num`. May stop early, at the ring's end or at
+    /// the end of a mapping, but after one head at the earliest.
+    ///
+    /// All that the driver wrote before it stored the index is seen by later
+    /// reads (acquire).
+    fn fetch_heads(
+        &self,
+        avail: RingAddr,
+        num: u16,
+        next: u16,
+        heads: &mut [u16],
+    ) -> Result<Fetched>;
+
+    /// Copies, for each head, its descriptor from the table of `num` entries.
+    ///
+    /// `out[i]` is the descriptor `heads[i]`, up to the shorter of the two. A
+    /// head that is not below `num` is not read and leaves `out[i]` as it was.
+    fn read_descs(&self, table: RingAddr, num: u16, heads: &[u16], out: &mut [RawDesc]) -> Result;
+
+    /// Copies `elems` to `to`, a place in the used ring. No ordering.
+    fn write_used(&self, to: RingAddr, elems: &[UsedElem]) -> Result;
+
+    /// Loads an index or a flags field. Later reads see all that the driver
+    /// wrote before it stored the value (acquire).
+    fn load_u16(&self, from: RingAddr) -> Result<u16>;
+
+    /// Stores an index or a flags field, after all earlier writes (release).
+    fn store_u16(&self, to: RingAddr, value: u16) -> Result;
+
+    /// Orders earlier stores against later loads (full barrier).
+    fn fence(&self);
+
+    /// Copies `dst.len()` bytes from the owner's memory. No ordering.
+    fn read(&self, from: Uva, dst: &mut [u8]) -> Result;
+
+    /// Copies `src` to the owner's memory. No ordering.
+    fn write(&self, to: Uva, src: &[u8]) -> Result;
+}

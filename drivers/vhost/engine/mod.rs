@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The data path of vhost-net: everything that is virtio, nothing that is kernel.
+//!
+//! Core-only Rust without `unsafe`, allocation, locks or logging. It runs in
+//! the module and, unchanged, under host tests. What it needs from outside
+//! comes through four traits: [`memory::GuestMemory`], [`host::Host`],
+//! [`net::backend::TxBackend`] and [`net::backend::RxBackend`].
+//!
+//! Guest and owner are hostile. Every field is read once into a copy, the copy
+//! is checked, the copy is used. Ring indices wrap, sizes are checked, slices
+//! are asked with `get()`: no input makes this code panic, loop without end, or
+//! touch memory that the address map does not name.
+//!
+//! A file imports only from lower floors:
+//!
+//! | floor | files |
+//! | --- | --- |
+//! | 5 | `busy_poll`, `net/mod`, `net/tx`, `net/rx` |
+//! | 4 | `split`, `batch`, `host`, `net/header`, `net/backend` |
+//! | 3 | `chain`, `translate`, `notify` |
+//! | 2 | `desc`, `iotlb`, `scratch` |
+//! | 1 | `memory`, `features`, `budget`, `counters` |
+//! | 0 | `error`, `addr`, `layout` |
+
+#![forbid(unsafe_code)]
+
+pub mod addr;
+pub mod batch;
+pub mod budget;
+pub mod busy_poll;
+pub mod chain;
+pub mod counters;
+pub mod desc;
+pub mod error;
+pub mod features;
+pub mod host;
+pub mod iotlb;
+pub mod layout;
+pub mod memory;
+pub mod net;
+pub mod notify;
+pub mod scratch;
+pub mod split;
+pub mod translate;

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The net device's loops: from the tx ring to a socket, and back to the rx
+//! ring.
+
+pub mod backend;
+pub mod header;
+mod run;
+pub mod rx;
+pub mod tx;
+
+use super::counters::Counters;
+use super::error::Error;
+use super::features::HeaderLen;
+use super::iotlb::AddressMap;
+use super::scratch::Scratch;
+
+/// What one run works with.
+pub struct Env<'a, M> {
+    /// The owner's memory.
+    pub mem: &'a M,
+    /// Where the guest's buffers lie in it.
+    pub map: AddressMap<'a>,
+    /// Room of the worker.
+    pub scratch: &'a mut Scratch,
+    /// The vring's counters.
+    pub counters: &'a mut Counters,
+    /// The headers of guest and socket.
+    pub header: HeaderLen,
+}
+
+/// What is next for the vring after a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A kick: they are on, and the ring was looked at since.
+    WaitKick,
+    /// The socket: tx until it takes more, rx until it has a packet.
+    WaitSocket,
+    /// Another run, in turn with the other work. Kicks are off.
+    Requeue,
+    /// A kick, after err is signalled. What came before the broken chain is
+    /// published, and the chain is the next one.
+    Broken(Error),
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rx loop: packets from the socket go to the guest. C: `handle_rx()`.
+//!
+//! Nothing is taken from the guest for a packet that does not arrive whole: its
+//! chains are put back. A packet that no chain can hold is dropped and counted.
+
+use super::super::counters::bump;
+use super::super::error::Error;
+use super::super::error::Result;
+use super::super::features;
+use super::super::features::HeaderLen;
+use super::super::host::Host;
+use super::super::host::Polled;
+use super::super::memory::GuestMemory;
+use super::super::scratch::MAX_SEGMENTS;
+use super::super::split::SplitQueue;
+use super::backend::RxBackend;
+use super::header;
+use super::run::bytes;
+use super::run::Run;
+use super::Env;
+use super::Outcome;
+
+/// [`MAX_SEGMENTS`], as chains are counted.
+const MAX_CHAINS: u16 = 1024;
+const _: () = assert!(MAX_SEGMENTS == 1024);
+
+/// Chains for a packet.
+enum Fit {
+    /// So many chains and segments hold it.
+    Yes { chains: u16, segments: usize },
+    /// The ring has too few now.
+    TooFew,
+    /// They may never.
+    Never,
+}
+
+/// What became of a packet.
+enum Step {
+    /// It was received, or dropped.
+    Done,
+    /// It waits for more chains.
+    TooFew,
+}
+
+struct Rx<'r, 'a, M, H, B> {
+    run: Run<'r, 'a, M, H>,
+    backend: &'r mut B,
+    /// Chains that one packet may take.
+    quota: u16,
+    /// The header ends in `num_buffers`.
+    num_buffers: bool,
+    /// Other work interrupted a poll; nothing was received since.
+    interrupted: bool,
+}
+
+/// Serves the rx ring of `queue` until the socket is dry, the ring has too few
+/// buffers or is broken, or the run had its turn.
+///
+/// Context: process context under the vring's lock; may sleep.
+pub fn run<M: GuestMemory, H: Host, B: RxBackend>(
+    queue: &mut SplitQueue,
+    env: Env<'_, M>,
+    host: &mut H,
+    backend: &mut B,
+) -> Outcome {
+    let mergeable = queue.has(features::NET_MRG_RXBUF);
+    let header = env.header.vhost.saturating_add(env.header.sock);
+    let mut rx = Rx {
+        quota: if mergeable { MAX_CHAINS } else { 1 },
+        num_buffers: (mergeable || queue.has(features::VERSION_1))
+            && header >= header::NUM_BUFFERS_END,
+        // A packet takes one chain as a rule, and there may be one packet.
+        run: Run::new(queue, env, host, 1),
+        backend,
+        interrupted: false,
+    };
+    match rx.serve() {
+        Ok(outcome) => outcome,
+        Err(error) => rx.run.broken(error),
+    }
+}
+
+impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
+    /// The loop.
+    fn serve(&mut self) -> Result<Outcome> {
+        self.run.queue.kicks_off(self.run.env.mem)?;
+        self.run.queue.set_starved(false);
+
+        loop {
+            let Some(len) = self.peek_len()? else {
+                match self.dry()? {
+                    Some(outcome) => return Ok(outcome),
+                    None => continue,
+                }
+            };
+
+            match self.packet(len)? {
+                Step::Done => {}
+                Step::TooFew => match self.starved()? {
+                    Some(outcome) => return Ok(outcome),
+                    None => continue,
+                },
+            }
+
+            if self.run.is_batch_full() {
+                self.run.publish()?;
+            }
+            if self.run.budget.spend(bytes(len)) {
+                self.run.publish()?;
+                return Ok(self.run.requeue());
+            }
+        }
+    }
+
+    /// The length of the next packet. Takes no more packets off the socket than
+    /// the driver has chains for: what finds none cannot stay there.
+    #[inline]
+    fn peek_len(&mut self) -> Result<Option<usize>> {
+        let run = &mut self.run;
+        let chains = run.queue.available(run.env.mem, run.batch.taken())?;
+        Ok(self.backend.peek_len(usize::from(chains.max(1))))
+    }
+
+    /// The socket has no packet: publish, poll, look again. `None` to go on.
+    #[inline(never)]
+    fn dry(&mut self) -> Result<Option<Outcome>> {
+        self.run.publish()?;
+
+        let polled = self.run.poll();
+        self.interrupted |= polled == Polled::Interrupted;
+
+        // Also without a window: packets may have come while the driver was
+        // called.
+        if self.peek_len()?.is_some() {
+            if polled != Polled::Off {
+                bump(&mut self.run.env.counters.poll_won);
+            }
+            return Ok(self.run.look_again());
+        }
+        if self.interrupted {
+            return Ok(Some(self.run.requeue()));
+        }
+        Ok(Some(Outcome::WaitSocket))
+    }
+
+    /// A packet waits for more chains: publish, and wait for a kick. `None` to
+    /// go on.
+    #[inline(never)]
+    fn starved(&mut self) -> Result<Option<Outcome>> {
+        self.run.publish()?;
+
+        if self.interrupted {
+            return Ok(Some(self.run.requeue()));
+        }
+        let outcome = self.run.wait_kick()?;
+        self.run
+            .queue
+            .set_starved(outcome == Some(Outcome::WaitKick));
+        Ok(outcome)
+    }
+
+    /// Receives the next packet, of `len` bytes without its header.
+    #[inline]
+    fn packet(&mut self, len: usize) -> Result<Step> {
+        let HeaderLen { vhost, sock } = self.run.env.header;
+        let expected = len.saturating_add(sock);
+        let (chains, segments) = match self.gather(expected.saturating_add(vhost))? {
+            Fit::Yes { chains, segments } => (chains, segments),
+            Fit::TooFew => return Ok(Step::TooFew),
+            Fit::Never => {
+                self.backend.discard();
+                bump(&mut self.run.env.counters.drop_oversize);
+                return Ok(Step::Done);
+            }
+        };
+
+        let mut start = 0;
+        if vhost != 0 {
+            start = self.add_header(chains, segments)?;
+        }
+        let buffer = self.run.env.scratch.segments.get(start..segments);
+        if self.backend.recv(buffer.unwrap_or_default(), expected) != expected {
+            self.run.batch.put_back(chains);
+            bump(&mut self.run.env.counters.drop_truncated);
+            return Ok(Step::Done);
+        }
+        if vhost == 0 && self.num_buffers {
+            let at = header::NUM_BUFFERS;
+            if let Err(error) = self.write(segments, at, &chains.to_le_bytes()) {
+                self.run.batch.put_back(chains);
+                bump(&mut self.run.env.counters.drop_memory);
+                return Err(error);
+            }
+        }
+
+        self.interrupted = false;
+        let counters = &mut *self.run.env.counters;
+        bump(&mut counters.packets);
+        counters.bytes = counters.bytes.wrapping_add(bytes(len));
+        Ok(Step::Done)
+    }
+
+    /// Takes the chains that `need` bytes take. On anything but [`Fit::Yes`]
+    /// none is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRing`] also for a chain with a buffer that the device may
+    /// not write, or none that it may.
+    #[inline]
+    fn gather(&mut self, need: usize) -> Result<Fit> {
+        let mut chains = 0;
+        let fit = self.gather_chains(need, &mut chains);
+        if !matches!(fit, Ok(Fit::Yes { .. })) {
+            self.run.batch.put_back(chains);
+        }
+        fit
+    }
+
+    /// [`Rx::gather`] without the way back; `chains` are taken.
+    #[inline]
+    fn gather_chains(&mut self, need: usize, chains: &mut u16) -> Result<Fit> {
+        let mut left = bytes(need);
+        let mut count = 0;
+
+        loop {
+            let Some(head) = self.run.peek()? else {
+                return Ok(Fit::TooFew);
+            };
+            let chain = match self.run.walk(head.desc, count) {
+                Ok((chain, behind)) => {
+                    count = behind;
+                    chain
+                }
+                // The chains before it take up the room.
+                Err(Error::TooManySegments) if *chains > 0 => return Ok(Fit::Never),
+                Err(error) => return Err(error),
+            };
+            if chain.readable != 0 || chain.writable == 0 {
+                return Err(Error::BadRing);
+            }
+
+            let used = chain.writable.min(left);
+            self.run.take(head, u32::try_from(used).unwrap_or(u32::MAX));
+            *chains = chains.wrapping_add(1);
+            left = left.wrapping_sub(used);
+            if left == 0 {
+                return Ok(Fit::Yes {
+                    chains: *chains,
+                    segments: count,
+                });
+            }
+            if *chains >= self.quota {
+                return Ok(Fit::Never);
+            }
+        }
+    }
+
+    /// Writes the header that the socket does not have, and takes its bytes off
+    /// the front of the `segments`. Answers how many of them are gone.
+    ///
+    /// # Errors
+    ///
+    /// What the memory answers; the chains are put back, the packet waits.
+    #[cold]
+    fn add_header(&mut self, chains: u16, segments: usize) -> Result<usize> {
+        let HeaderLen { vhost, .. } = self.run.env.header;
+        let chains_le = if self.num_buffers {
+            chains.to_le_bytes()
+        } else {
+            [0; 2]
+        };
+        let header = header::blank(chains_le);
+        let header = header.get(..vhost).unwrap_or(&header);
+        if let Err(error) = self.write(segments, 0, header) {
+            self.run.batch.put_back(chains);
+            return Err(error);
+        }
+
+        let segments = self.run.env.scratch.segments.get_mut(..segments);
+        Ok(header::skip(segments.unwrap_or_default(), vhost))
+    }
+
+    /// Writes `data` at byte `at` of the packet in hand.
+    #[inline]
+    fn write(&mut self, segments: usize, at: usize, data: &[u8]) -> Result {
+        let segments = self.run.env.scratch.segments.get(..segments);
+        header::write_at(self.run.env.mem, segments.unwrap_or_default(), at, data)
+    }
+}

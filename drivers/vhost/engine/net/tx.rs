@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The tx loop: frames from the guest go to the socket. C: `handle_tx_copy()`.
+//!
+//! A frame that can never be sent is dropped and counted, and its head
+//! returned; C puts some of them back and spins. A chain that breaks the ring's
+//! rules ends the run.
+
+use core::ops::Range;
+
+use super::super::batch::Head;
+use super::super::counters::bump;
+use super::super::error::Result;
+use super::super::features::HeaderLen;
+use super::super::host::Host;
+use super::super::host::Polled;
+use super::super::memory::GuestMemory;
+use super::super::scratch::BATCH;
+use super::super::split::SplitQueue;
+use super::backend::SendError;
+use super::backend::Staged;
+use super::backend::TxBackend;
+use super::header;
+use super::run::bytes;
+use super::run::Run;
+use super::Env;
+use super::Outcome;
+
+/// Bytes of the longest frame taken, its header included.
+///
+/// virtio-net packets end near 64 KiB (virtio 1.3, section 5.1.6). Sockets
+/// answer "no memory" to sizes that they can never have, and such a frame would
+/// be tried for ever.
+pub const MAX_FRAME: usize = 0x20000;
+
+/// What became of a chain.
+enum Step {
+    /// It is sent, staged or dropped: return it. It took so many bytes.
+    Done(usize),
+    /// The socket takes no more.
+    Full,
+    /// There is no memory for a batch.
+    NoMemory,
+}
+
+struct Tx<'r, 'a, M, H, B> {
+    run: Run<'r, 'a, M, H>,
+    backend: &'r mut B,
+    /// Frames that a batch holds; 0 if the socket takes single frames.
+    batch_size: u64,
+    /// Frames in the batch, and their bytes without headers.
+    staged: u64,
+    staged_bytes: u64,
+}
+
+/// Serves the tx ring of `queue` until it is empty, broken, or had its turn.
+///
+/// Context: process context under the vring's lock; may sleep.
+pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
+    queue: &mut SplitQueue,
+    env: Env<'_, M>,
+    host: &mut H,
+    backend: &mut B,
+) -> Outcome {
+    let batch_size = bytes(backend.batch_size().min(BATCH));
+    let mut tx = Tx {
+        run: Run::new(queue, env, host, BATCH),
+        backend,
+        batch_size,
+        staged: 0,
+        staged_bytes: 0,
+    };
+    match tx.serve() {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            tx.submit();
+            tx.run.broken(error)
+        }
+    }
+}
+
+impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
+    /// The loop.
+    fn serve(&mut self) -> Result<Outcome> {
+        self.run.queue.kicks_off(self.run.env.mem)?;
+
+        loop {
+            let Some(head) = self.run.peek()? else {
+                match self.idle()? {
+                    Some(outcome) => return Ok(outcome),
+                    None => continue,
+                }
+            };
+
+            let len = match self.chain(head)? {
+                Step::Done(len) => len,
+                Step::Full => {
+                    self.flush()?;
+                    return Ok(Outcome::WaitSocket);
+                }
+                Step::NoMemory => {
+                    self.flush()?;
+                    return Ok(self.run.requeue());
+                }
+            };
+            self.run.take(head, 0);
+
+            if self.run.is_batch_full() {
+                self.flush()?;
+            }
+            if self.run.budget.spend(bytes(len)) {
+                self.flush()?;
+                return Ok(self.run.requeue());
+            }
+        }
+    }
+
+    /// The ring is empty: publish, poll, look again. `None` to go on.
+    #[inline(never)]
+    fn idle(&mut self) -> Result<Option<Outcome>> {
+        self.flush()?;
+
+        let polled = self.run.poll();
+        if polled != Polled::Off {
+            if self.run.fetch()? {
+                bump(&mut self.run.env.counters.poll_won);
+                return Ok(None);
+            }
+            if polled == Polled::Interrupted {
+                return Ok(Some(self.run.requeue()));
+            }
+        }
+        self.run.wait_kick()
+    }
+
+    /// Sends the frame in the chain that `head` begins.
+    #[inline]
+    fn chain(&mut self, head: Head) -> Result<Step> {
+        let (chain, count) = self.run.walk(head.desc, 0)?;
+
+        let HeaderLen { vhost, sock } = self.run.env.header;
+        let counters = &mut *self.run.env.counters;
+        let len = usize::try_from(chain.readable).unwrap_or(usize::MAX);
+        let drop = if chain.writable != 0 {
+            &mut counters.drop_direction
+        } else if len <= vhost {
+            &mut counters.drop_length
+        } else if len < sock {
+            &mut counters.drop_header
+        } else if len > MAX_FRAME {
+            &mut counters.drop_oversize
+        } else {
+            return Ok(self.frame(count, len));
+        };
+        bump(drop);
+        Ok(Step::Done(len.min(MAX_FRAME)))
+    }
+
+    /// Sends the `len` bytes in the first `count` segments.
+    #[inline]
+    fn frame(&mut self, count: usize, len: usize) -> Step {
+        let HeaderLen { vhost, .. } = self.run.env.header;
+        let segments = &mut self.run.env.scratch.segments;
+        let mut start = 0;
+        if vhost != 0 {
+            start = header::skip(segments.get_mut(..count).unwrap_or_default(), vhost);
+        }
+        let len = len.wrapping_sub(vhost);
+        if self.batch_size == 0 {
+            return self.send(start..count, len);
+        }
+
+        let mut lies = false;
+        let fix = |header: &mut [u8], frame: usize| {
+            lies = !header::fix_csum(header, frame);
+            !lies
+        };
+        let frame = segments.get(start..count).unwrap_or_default();
+        match self.backend.stage(frame, len, fix) {
+            Staged::Done => self.staged(len),
+            Staged::TooLarge => {
+                self.submit();
+                self.send(start..count, len)
+            }
+            Staged::Unsendable => self.unsendable(lies, len),
+            Staged::NoMemory => Step::NoMemory,
+        }
+    }
+
+    /// A frame of `len` bytes joined the batch.
+    #[inline]
+    fn staged(&mut self, len: usize) -> Step {
+        self.staged = self.staged.wrapping_add(1);
+        self.staged_bytes = self.staged_bytes.wrapping_add(self.packet_bytes(len));
+        if self.staged >= self.batch_size {
+            self.submit();
+        }
+        Step::Done(len)
+    }
+
+    /// A frame that can never be sent.
+    #[cold]
+    fn unsendable(&mut self, lies: bool, len: usize) -> Step {
+        let counters = &mut *self.run.env.counters;
+        bump(if lies {
+            &mut counters.drop_header
+        } else {
+            &mut counters.drop_memory
+        });
+        Step::Done(len)
+    }
+
+    /// Sends the batch. What the socket does not take is lost.
+    #[inline(never)]
+    fn submit(&mut self) {
+        if self.staged == 0 {
+            return;
+        }
+        let counters = &mut *self.run.env.counters;
+        match self.backend.submit() {
+            Ok(()) => {
+                counters.packets = counters.packets.wrapping_add(self.staged);
+                counters.bytes = counters.bytes.wrapping_add(self.staged_bytes);
+            }
+            Err(_) => counters.drop_refused = counters.drop_refused.wrapping_add(self.staged),
+        }
+        (self.staged, self.staged_bytes) = (0, 0);
+    }
+
+    /// Sends one frame of `len` bytes from the owner's memory.
+    #[inline(never)]
+    fn send(&mut self, segments: Range<usize>, len: usize) -> Step {
+        let more = self.more(len);
+        let segments = self.run.env.scratch.segments.get(segments);
+        match self.backend.send(segments.unwrap_or_default(), len, more) {
+            Ok(()) => {
+                let packet = self.packet_bytes(len);
+                let counters = &mut *self.run.env.counters;
+                bump(&mut counters.packets);
+                counters.bytes = counters.bytes.wrapping_add(packet);
+                Step::Done(len)
+            }
+            Err(SendError::Refused) => {
+                bump(&mut self.run.env.counters.drop_refused);
+                Step::Done(len)
+            }
+            Err(SendError::Full) => Step::Full,
+        }
+    }
+
+    /// Whether to tell the socket that more follows. C: `tx_can_batch()`.
+    ///
+    /// Not for a frame too large for the batch: it goes alone, as in C.
+    fn more(&mut self, len: usize) -> bool {
+        if self.batch_size != 0 || !self.run.budget.allows_more(bytes(len)) {
+            return false;
+        }
+        let run = &mut self.run;
+        let taken = run.batch.taken().wrapping_add(1);
+        run.batch.has_two() || matches!(run.queue.available(run.env.mem, taken), Ok(1..))
+    }
+
+    /// Bytes of the packet in a frame of `len` bytes.
+    #[inline]
+    fn packet_bytes(&self, len: usize) -> u64 {
+        bytes(len.saturating_sub(self.run.env.header.sock))
+    }
+
+    /// Sends what is staged and returns what was taken.
+    fn flush(&mut self) -> Result {
+        self.submit();
+        self.run.publish()
+    }
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The device's end of one split virtqueue (virtio 1.3, section 2.7).
+
+use super::addr::RingAddr;
+use super::error::Error;
+use super::error::Result;
+use super::features;
+use super::layout;
+use super::memory::GuestMemory;
+use super::memory::UsedElem;
+use super::notify;
+use super::notify::Signalled;
+
+/// The state of a virtqueue between and during runs.
+///
+/// What the ring holds and what is here meet only in these methods. Indices are
+/// free-running and wrap at 65,536.
+pub struct SplitQueue {
+    desc: RingAddr,
+    avail: RingAddr,
+    used: RingAddr,
+    features: u64,
+    num: u16,
+    /// First chain neither used nor dropped (C: `last_avail_idx`).
+    next_avail: u16,
+    /// `avail->idx` as last read (C: `avail_idx`).
+    avail_idx: u16,
+    /// `used->idx` as last written (C: `last_used_idx`).
+    next_used: u16,
+    signalled: Signalled,
+    /// Kicks are off (C: `used_flags & VRING_USED_F_NO_NOTIFY`).
+    no_notify: bool,
+    /// The chains up to `avail_idx` were too few for the packet that waits.
+    starved: bool,
+}
+
+impl SplitQueue {
+    /// A virtqueue in its reset state: one entry, no addresses.
+    pub const fn new() -> Self {
+        Self {
+            desc: RingAddr(0),
+            avail: RingAddr(0),
+            used: RingAddr(0),
+            features: 0,
+            num: 1,
+            next_avail: 0,
+            avail_idx: 0,
+            next_used: 0,
+            signalled: Signalled::none(),
+            no_notify: false,
+            starved: false,
+        }
+    }
+
+    /// Back to the reset state.
+    pub fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Entries of the ring.
+    #[inline]
+    pub fn num(&self) -> u16 {
+        self.num
+    }
+
+    /// Sets the ring size to what [`layout::check_num`] answered. Other values
+    /// are ignored: slots are found by masking.
+    pub fn set_num(&mut self, num: u16) {
+        if num.is_power_of_two() {
+            self.num = num;
+        }
+    }
+
+    /// The first chain neither used nor dropped.
+    #[inline]
+    pub fn base(&self) -> u16 {
+        self.next_avail
+    }
+
+    /// Sets where to go on in the avail ring.
+    pub fn set_base(&mut self, base: u16) {
+        self.next_avail = base;
+        self.avail_idx = base;
+        self.starved = false;
+    }
+
+    /// Descriptor table, avail ring, used ring.
+    pub fn addresses(&self) -> [RingAddr; 3] {
+        [self.desc, self.avail, self.used]
+    }
+
+    /// Sets where the ring's parts are. The glue checks alignment and range.
+    pub fn set_addresses(&mut self, desc: u64, avail: u64, used: u64) {
+        self.desc = RingAddr(desc);
+        self.avail = RingAddr(avail);
+        self.used = RingAddr(used);
+    }
+
+    /// Whether the ring has addresses: each may be 0, but not all of them.
+    pub fn is_set_up(&self) -> bool {
+        self.addresses() != [RingAddr(0); 3]
+    }
+
+    /// The feature bits 0 to 63 in use.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Sets the feature bits 0 to 63 in use.
+    pub fn set_features(&mut self, features: u64) {
+        self.features = features;
+    }
+
+    /// Whether the ring has event indices.
+    #[inline]
+    pub fn event_idx(&self) -> bool {
+        self.has(features::EVENT_IDX)
+    }
+
+    /// Whether feature `bit` is in use.
+    #[inline]
+    pub fn has(&self, bit: u32) -> bool {
+        features::has(&[self.features, 0], bit)
+    }
+
+    /// Gets ready to be served. C: `vhost_vq_init_access()`.
+    ///
+    /// Kicks are on afterwards. The used index is the ring's.
+    ///
+    /// # Errors
+    ///
+    /// The used ring cannot be reached; nothing here has changed.
+    pub fn start<M: GuestMemory>(&mut self, mem: &M) -> Result {
+        mem.store_u16(self.used.add(layout::USED_FLAGS), 0)?;
+        self.next_used = mem.load_u16(self.used.add(layout::USED_IDX))?;
+        self.signalled = Signalled::none();
+        self.no_notify = false;
+        self.starved = false;
+        Ok(())
+    }
+
+    /// Tells the driver that kicks are not wanted. C: `vhost_disable_notify()`.
+    ///
+    /// With event indices nothing is written: no event comes again until
+    /// [`SplitQueue::kicks_on`] moves `avail_event`.
+    ///
+    /// # Errors
+    ///
+    /// The used ring cannot be written.
+    pub fn kicks_off<M: GuestMemory>(&mut self, mem: &M) -> Result {
+        if self.no_notify {
+            return Ok(());
+        }
+        if !self.event_idx() {
+            let flags = self.used.add(layout::USED_FLAGS);
+            mem.store_u16(flags, layout::USED_F_NO_NOTIFY)?;
+        }
+        self.no_notify = true;
+        Ok(())
+    }
+
+    /// Tells the driver that kicks are wanted. C: `vhost_enable_notify()`.
+    ///
+    /// `true`: chains came meanwhile, for which there may be no kick. New are
+    /// chains after the last index *read*: those before it may be too few for a
+    /// packet, and then only more chains are news.
+    ///
+    /// # Errors
+    ///
+    /// The rings cannot be reached, or the avail index jumped.
+    pub fn kicks_on<M: GuestMemory>(&mut self, mem: &M) -> Result<bool> {
+        self.no_notify = false;
+        if self.event_idx() {
+            let event = self.used.add(layout::avail_event(self.num));
+            mem.store_u16(event, self.avail_idx)?;
+        } else {
+            mem.store_u16(self.used.add(layout::USED_FLAGS), 0)?;
+        }
+
+        // Our store must be seen before we look again, else a chain made
+        // available in between is never kicked. Pairs with the driver's barrier
+        // between its index and its look at flags or event (section 2.7.13.4.1).
+        mem.fence();
+        let before = self.avail_idx;
+        self.read_avail_idx(mem, 0)?;
+        Ok(self.avail_idx != before)
+    }
+
+    /// Whether the ring has nothing to look at. C: `vhost_vq_avail_empty()`.
+    ///
+    /// Chains known to be too few do not count. `false` if the index cannot be
+    /// read or jumped, as in C: the run that then comes reports it.
+    pub fn avail_empty<M: GuestMemory>(&self, mem: &M) -> bool {
+        if self.avail_idx != self.next_avail && !self.starved {
+            return false;
+        }
+        mem.load_u16(self.avail.add(layout::AVAIL_IDX)) == Ok(self.avail_idx)
+    }
+
+    /// Notes whether the chains up to the last index read were too few.
+    pub(super) fn set_starved(&mut self, starved: bool) {
+        self.starved = starved;
+    }
+
+    /// The avail ring.
+    #[inline]
+    pub(super) fn avail(&self) -> RingAddr {
+        self.avail
+    }
+
+    /// The descriptor table.
+    #[inline]
+    pub(super) fn desc(&self) -> RingAddr {
+        self.desc
+    }
+
+    /// Chains available after the `taken` that are not published yet. Looks at
+    /// the ring only if none are known.
+    ///
+    /// # Errors
+    ///
+    /// The avail ring cannot be read, or its index jumped.
+    #[inline]
+    pub(super) fn available<M: GuestMemory>(&mut self, mem: &M, taken: u16) -> Result<u16> {
+        let next = self.next_avail.wrapping_add(taken);
+        match self.avail_idx.wrapping_sub(next) {
+            0 => self.read_avail_idx(mem, taken),
+            known => Ok(known),
+        }
+    }
+
+    /// Loads the avail index. Answers the chains after the `taken`.
+    fn read_avail_idx<M: GuestMemory>(&mut self, mem: &M, taken: u16) -> Result<u16> {
+        let idx = mem.load_u16(self.avail.add(layout::AVAIL_IDX))?;
+        self.accept_avail_idx(idx, taken)
+    }
+
+    /// Takes over an avail index just read. Answers the chains after the
+    /// `taken`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRing`] if the driver cannot have that many chains out.
+    #[inline]
+    pub(super) fn accept_avail_idx(&mut self, idx: u16, taken: u16) -> Result<u16> {
+        let next = self.next_avail.wrapping_add(taken);
+        let available = idx.wrapping_sub(next);
+        if available > self.num.saturating_sub(taken) {
+            return Err(Error::BadRing);
+        }
+        self.avail_idx = idx;
+        Ok(available)
+    }
+
+    /// Returns the next `count` chains to the driver: `elems`, one each.
+    ///
+    /// # Errors
+    ///
+    /// The used ring cannot be written; no chain is returned.
+    pub(super) fn publish<M: GuestMemory>(
+        &mut self,
+        mem: &M,
+        elems: &[UsedElem],
+        count: u16,
+    ) -> Result {
+        let mut index = self.next_used;
+        let mut rest = elems;
+        while !rest.is_empty() {
+            // `num` is a power of two; the ring's end cuts the write in two.
+            let slot = index & self.num.wrapping_sub(1);
+            let room = usize::from(self.num.wrapping_sub(slot));
+            let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
+            mem.write_used(self.used.add(layout::used_elem(slot)), now)?;
+            // A slice of at most `num` elements: its length fits.
+            index = index.wrapping_add(u16::try_from(now.len()).unwrap_or(0));
+            rest = later;
+        }
+
+        // The store orders the elements before the index; it pairs with the
+        // driver's barrier between index and element (section 2.7.14).
+        mem.store_u16(self.used.add(layout::USED_IDX), index)?;
+        self.next_used = index;
+        self.next_avail = self.next_avail.wrapping_add(count);
+        self.signalled.moved(index, index_delta(elems));
+        Ok(())
+    }
+
+    /// Whether the driver wants a call for what was published. C:
+    /// `vhost_notify()`.
+    ///
+    /// Memory that cannot be read is taken as a wish: a call too many is
+    /// harmless.
+    pub(super) fn wants_call<M: GuestMemory>(&mut self, mem: &M) -> bool {
+        // The used index must be seen before we read what the driver wants.
+        // Pairs with the driver's barrier when it enables calls.
+        mem.fence();
+
+        if self.has(features::NOTIFY_ON_EMPTY) && self.avail_idx == self.next_avail {
+            return true;
+        }
+        if !self.event_idx() {
+            let flags = mem.load_u16(self.avail.add(layout::AVAIL_FLAGS));
+            return flags.map_or(true, |flags| flags & layout::AVAIL_F_NO_INTERRUPT == 0);
+        }
+
+        let new = self.next_used;
+        let Some(old) = self.signalled.decide(new) else {
+            return true;
+        };
+        // Read each time: the driver moves it as it likes.
+        let event = mem.load_u16(self.avail.add(layout::used_event(self.num)));
+        event.map_or(true, |event| notify::need_event(event, new, old))
+    }
+}
+
+impl Default for SplitQueue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// By how much `elems` moved the used index. A batch is far below 65,536.
+#[inline]
+fn index_delta(elems: &[UsedElem]) -> u16 {
+    u16::try_from(elems.len()).unwrap_or(u16::MAX)
+}
