@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The whole border between Rust and C: what rust/helpers offers rust/kapi.
+ *
+ * A helper exists for what Rust cannot call (macros, inline functions) and for
+ * what must not leave C (fields of kernel structures, user-access windows).
+ * One call does one batch where there are batches.
+ */
+#ifndef VHOST_NET_RS_HELPERS_H
+#define VHOST_NET_RS_HELPERS_H
+
+#ifndef CONFIG_X86_64
+#error "vhost_net_rs: only x86-64 is supported"
+#endif
+
+#include <linux/atomic.h>
+#include <linux/llist.h>
+#include <linux/minmax.h>
+#include <linux/types.h>
+#include <linux/uio.h>
+#include <uapi/linux/virtio_ring.h>
+
+struct file;
+struct ptr_ring;
+struct socket;
+
+/* --- clock.c: time, scheduling --- */
+
+/* local_clock() in units of 1,024 ns. Any context. */
+u64 vnr_busy_clock(void);
+/* Another task wants this CPU, or a signal is pending for this one. */
+bool vnr_must_yield(void);
+void vnr_cond_resched(void);
+void vnr_migrate_disable(void);
+void vnr_migrate_enable(void);
+/* Sets current's state to TASK_RUNNING. */
+void vnr_set_running(void);
+
+/* --- file.c --- */
+
+/* fget(), NULL also for a task without a file table. */
+struct file *vnr_fget(int fd);
+
+/* --- index.c --- */
+
+/* array_index_nospec(): index if it is below size, else 0. */
+u32 vnr_index_nospec(u32 index, u32 size);
+
+/* --- module.c --- */
+
+/* Takes a reference to this module; false while it is going away. */
+bool vnr_module_get(void);
+void vnr_module_put(void);
+/* The parameter "node", and its size with the NUL at its end. */
+const char *vnr_param_node(size_t *size);
+
+/* --- segments of user memory --- */
+
+/* Bytes in nr segments, but no more than max. */
+static inline size_t vnr_iov_len(const struct iovec *iov, u32 nr, size_t max)
+{
+	size_t left = max;
+
+	for (u32 i = 0; i < nr && left; i++)
+		left -= min(left, iov[i].iov_len);
+
+	return max - left;
+}
+
+/* --- rx_queue.c: packets for the guest --- */
+
+struct vnr_socket;
+struct vnr_rx;
+
+/* NULL without memory. The socket must outlive the queue. */
+struct vnr_rx *vnr_rx_alloc(const struct vnr_socket *socket);
+/* The queue must hold no packet. NULL is allowed. */
+void vnr_rx_free(struct vnr_rx *rx);
+/*
+ * Length of the next packet, -1 without one. Takes up to max packets off the
+ * socket's ring if the queue has none.
+ */
+int vnr_rx_peek(struct vnr_rx *rx, u32 max);
+/*
+ * Receives the next packet into nr segments of user memory, at most len bytes.
+ * Returns the bytes written or a negative error; the packet is gone.
+ */
+int vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov, u32 nr, size_t len);
+/* Drops the next packet, if there is one. */
+void vnr_rx_discard(struct vnr_rx *rx);
+/* Packets taken off the ring that are still here. */
+u32 vnr_rx_cached(const struct vnr_rx *rx);
+/* Gives them back to the ring; returns how many it could not take. Sleeps. */
+u32 vnr_rx_put_back(struct vnr_rx *rx);
+
+/* --- snapshot.c: numbers that are read without a lock --- */
+
+void vnr_snapshot_write(u64 *to, const u64 *from, size_t n);
+void vnr_snapshot_read(u64 *to, const u64 *from, size_t n);
+
+/* --- socket.c --- */
+
+enum vnr_socket_kind {
+	VNR_SOCKET_TUN,
+	/* macvtap or ipvtap */
+	VNR_SOCKET_TAP,
+	/* AF_PACKET, SOCK_RAW: has no ring */
+	VNR_SOCKET_PACKET,
+};
+
+/* The parts of a network backend. All live as long as file does. */
+struct vnr_socket {
+	struct file *file;
+	struct socket *sock;
+	struct ptr_ring *ring;
+	enum vnr_socket_kind kind;
+};
+
+/* Fills in out; false if file is no network backend. */
+bool vnr_socket_of(struct file *file, struct vnr_socket *out);
+/* A packet for the guest waits in the socket. */
+bool vnr_socket_has_data(const struct vnr_socket *socket);
+/* The socket takes batches: a tun or tap without a limit on its send buffer. */
+bool vnr_socket_batches(const struct vnr_socket *socket);
+
+/* --- tx_queue.c: frames from the guest --- */
+
+#define VNR_TX_BATCH	64
+/* The longest virtio-net header: struct virtio_net_hdr_v1_hash_tunnel. */
+#define VNR_TX_MAX_HEADER	24
+
+struct vnr_tx;
+
+/* NULL without memory. The socket must outlive the queue. */
+struct vnr_tx *vnr_tx_alloc(const struct vnr_socket *socket);
+/* Frees the frames that wait, too. NULL is allowed. */
+void vnr_tx_free(struct vnr_tx *tx);
+/*
+ * Sets the header's length, at most VNR_TX_MAX_HEADER, and looks at the socket.
+ * Returns how many frames a batch may hold; 0: vnr_tx_send() only.
+ */
+u32 vnr_tx_prepare(struct vnr_tx *tx, u32 header_len);
+enum vnr_staged {
+	VNR_STAGED_DONE,
+	/* It needs more than a page, or the batch is full. */
+	VNR_STAGED_TOO_LARGE,
+	/* It cannot be read, or is shorter than its header. */
+	VNR_STAGED_UNSENDABLE,
+	VNR_STAGED_NO_MEMORY,
+};
+
+/*
+ * Copies a frame of len bytes, header included, to the end of the batch, and
+ * gives the header's copy: whoever changes it does so before the next call.
+ */
+enum vnr_staged
+vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
+	     u8 **header);
+/* Takes the last frame out of the batch again, if there is one. */
+void vnr_tx_unstage(struct vnr_tx *tx);
+/* Sends the batch, which is empty afterwards. 0 or a negative error. */
+int vnr_tx_submit(struct vnr_tx *tx);
+/* Sends one frame from user memory. 0 or a negative error. */
+int vnr_tx_send(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
+		bool more);
+
+/* --- user_memory.c: the memory of current's address space --- */
+
+bool vnr_access_ok(u64 addr, u64 len);
+/*
+ * Loads avail->idx, then up to max heads of the num entries from next on.
+ * Returns their number or -EFAULT.
+ */
+int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
+		    u16 *avail_idx);
+/* out[i] = table[heads[i]] for i < n, but for heads that are not below num. */
+int vnr_read_descs(u64 table, u32 num, const u16 *heads,
+		   struct vring_desc *out, size_t n);
+int vnr_write_used(u64 to, const u64 *elems, size_t n);
+/* The value, with acquire order, or -EFAULT. */
+int vnr_load_u16(u64 from);
+/* With release order. */
+int vnr_store_u16(u64 to, u16 value);
+int vnr_copy_in(void *to, u64 from, size_t n);
+int vnr_copy_out(u64 to, const void *from, size_t n);
+
+/* --- wait.c: being told when a file becomes ready --- */
+
+struct vnr_poll;
+
+/*
+ * NULL without memory. wake(data) is called in any context, hard interrupts
+ * included, for any of events. file must outlive the entry.
+ */
+struct vnr_poll *vnr_poll_alloc(struct file *file, u32 events,
+				void (*wake)(void *data), void *data);
+/* Stops it first. NULL is allowed. */
+void vnr_poll_free(struct vnr_poll *poll);
+/*
+ * Starts waiting if it is not waiting; wakes at once if the file is ready.
+ * Returns whether it waits, or -EINVAL if the file is in error. Sleeps.
+ */
+int vnr_poll_start(struct vnr_poll *poll);
+/* No wake() runs and none comes after it returns. */
+void vnr_poll_stop(struct vnr_poll *poll);
+
+/* --- work.c: pending work --- */
+
+/* Both fully ordered. */
+u32 vnr_fetch_or(atomic_t *word, u32 bits);
+u32 vnr_take_bits(atomic_t *word);
+void vnr_list_add(struct llist_head *list, struct llist_node *node);
+bool vnr_list_empty(const struct llist_head *list);
+/* Takes all entries off the list, the oldest first. */
+struct llist_node *vnr_list_take(struct llist_head *list);
+
+#endif

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Packets for the guest: taken off the socket's ring in batches, received one
+ * by one.
+ */
+#include <linux/if_tun.h>
+#include <linux/if_vlan.h>
+#include <linux/mutex.h>
+#include <linux/net.h>
+#include <linux/ptr_ring.h>
+#include <linux/skb_array.h>
+#include <linux/slab.h>
+#include <linux/uio.h>
+#include <net/sock.h>
+#include <net/xdp.h>
+#include <vhost_net_rs/helpers.h>
+
+#define VNR_RX_BATCH	64u
+
+struct vnr_rx {
+	struct vnr_socket socket;
+	/* The packets are packet[head] up to packet[tail - 1]; ours. */
+	u32 head;
+	u32 tail;
+	void *packet[VNR_RX_BATCH];
+	/* All zero but for what a call sets; no callee keeps anything here. */
+	struct msghdr msg;
+};
+
+struct vnr_rx *vnr_rx_alloc(const struct vnr_socket *socket)
+{
+	struct vnr_rx *rx = kzalloc(sizeof(*rx), GFP_KERNEL);
+
+	if (rx)
+		rx->socket = *socket;
+
+	return rx;
+}
+
+void vnr_rx_free(struct vnr_rx *rx)
+{
+	kfree(rx);
+}
+
+static bool vnr_rx_refill(struct vnr_rx *rx, u32 max)
+{
+	struct ptr_ring *ring = rx->socket.ring;
+
+	rx->head = 0;
+	spin_lock(&ring->consumer_lock);
+	rx->tail = __ptr_ring_consume_batched(ring, rx->packet,
+					      clamp(max, 1u, VNR_RX_BATCH));
+	/* A tun whose queue was stopped starts it when there is room again. */
+	if (rx->tail && rx->socket.kind == VNR_SOCKET_TUN)
+		tun_wake_queue(rx->socket.file, rx->tail);
+	spin_unlock(&ring->consumer_lock);
+
+	return rx->tail;
+}
+
+/* A socket without a ring: the packet stays where it is. */
+static int vnr_rx_peek_socket(struct sock *sk)
+{
+	struct sk_buff_head *queue = &sk->sk_receive_queue;
+	struct sk_buff *skb;
+	unsigned long flags;
+	int len = -1;
+
+	if (skb_queue_empty_lockless(queue))
+		return len;
+
+	spin_lock_irqsave(&queue->lock, flags);
+	skb = skb_peek(queue);
+	if (skb)
+		len = __skb_array_len_with_tag(skb);
+	spin_unlock_irqrestore(&queue->lock, flags);
+
+	return len;
+}
+
+int vnr_rx_peek(struct vnr_rx *rx, u32 max)
+{
+	void *packet;
+
+	if (!rx->socket.ring)
+		return vnr_rx_peek_socket(rx->socket.sock->sk);
+
+	if (rx->head == rx->tail && !vnr_rx_refill(rx, max))
+		return -1;
+
+	packet = rx->packet[rx->head];
+	if (tun_is_xdp_frame(packet))
+		return ((struct xdp_frame *)tun_ptr_to_xdp(packet))->len;
+
+	return __skb_array_len_with_tag(packet);
+}
+
+/* The next packet moves out of the queue; NULL without one. */
+static void *vnr_rx_pop(struct vnr_rx *rx)
+{
+	return rx->head == rx->tail ? NULL : rx->packet[rx->head++];
+}
+
+static int vnr_rx_recvmsg(struct vnr_rx *rx, void *packet, size_t len)
+{
+	struct socket *sock = rx->socket.sock;
+	struct msghdr *msg = &rx->msg;
+
+	/* recvmsg() of a tun or tap frees this packet, whatever it answers. */
+	msg->msg_control = packet;
+	msg->msg_controllen = 0;
+	msg->msg_flags = 0;
+
+	return sock->ops->recvmsg(sock, msg, len, MSG_DONTWAIT | MSG_TRUNC);
+}
+
+int vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov, u32 nr, size_t len)
+{
+	void *packet = vnr_rx_pop(rx);
+
+	if (!packet && rx->socket.ring)
+		return -EAGAIN;
+
+	/* The count may not pass the end of the segments. */
+	len = vnr_iov_len(iov, nr, len);
+	iov_iter_init(&rx->msg.msg_iter, ITER_DEST, iov, nr, len);
+
+	return vnr_rx_recvmsg(rx, packet, len);
+}
+
+void vnr_rx_discard(struct vnr_rx *rx)
+{
+	void *packet = vnr_rx_pop(rx);
+
+	if (packet) {
+		tun_ptr_free(packet);
+	} else if (!rx->socket.ring) {
+		iov_iter_kvec(&rx->msg.msg_iter, ITER_DEST, NULL, 0, 0);
+		vnr_rx_recvmsg(rx, NULL, 0);
+	}
+}
+
+u32 vnr_rx_cached(const struct vnr_rx *rx)
+{
+	return rx->tail - rx->head;
+}
+
+/* ptr_ring_unconsume() has no other way to tell; under vnr_rx_lost_lock. */
+static DEFINE_MUTEX(vnr_rx_lost_lock);
+static u32 vnr_rx_lost;
+
+static void vnr_rx_lose(void *packet)
+{
+	vnr_rx_lost++;
+	tun_ptr_free(packet);
+}
+
+u32 vnr_rx_put_back(struct vnr_rx *rx)
+{
+	u32 lost;
+
+	if (rx->head == rx->tail)
+		return 0;
+
+	mutex_lock(&vnr_rx_lost_lock);
+	vnr_rx_lost = 0;
+	ptr_ring_unconsume(rx->socket.ring, rx->packet + rx->head,
+			   rx->tail - rx->head, vnr_rx_lose);
+	lost = vnr_rx_lost;
+	mutex_unlock(&vnr_rx_lost_lock);
+
+	rx->head = 0;
+	rx->tail = 0;
+
+	return lost;
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Frames from the guest: copied into page fragments and handed to a tun or tap
+ * in batches, or sent one by one from user memory.
+ */
+#include <linux/if_tun.h>
+#include <linux/mm.h>
+#include <linux/net.h>
+#include <linux/page_frag_cache.h>
+#include <linux/skbuff.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/uio.h>
+#include <linux/virtio_net.h>
+#include <net/sock.h>
+#include <net/xdp.h>
+#include <vhost_net_rs/helpers.h>
+
+/* What build_skb() wants behind the frame. */
+#define VNR_TX_TAIL	SKB_DATA_ALIGN(sizeof(struct skb_shared_info))
+
+static_assert(sizeof(struct virtio_net_hdr_v1_hash_tunnel) == VNR_TX_MAX_HEADER);
+/* pad is a cache line at least: the copy of the header does not overlap it. */
+static_assert(L1_CACHE_BYTES >= 2 * VNR_TX_MAX_HEADER);
+
+struct vnr_tx {
+	struct vnr_socket socket;
+	/* In bytes; part of pad. */
+	u32 header_len;
+	/* From the start of a buffer to the frame behind its header. */
+	u32 pad;
+	/* Each frame of the batch owns the fragment at its data_hard_start. */
+	u32 count;
+	struct page_frag_cache frags;
+	struct tun_msg_ctl ctl;
+	/* All zero but for what a call sets; no callee keeps anything here. */
+	struct msghdr msg;
+	struct xdp_buff frame[VNR_TX_BATCH];
+};
+
+struct vnr_tx *vnr_tx_alloc(const struct vnr_socket *socket)
+{
+	struct vnr_tx *tx = kzalloc(sizeof(*tx), GFP_KERNEL);
+
+	if (!tx)
+		return NULL;
+
+	tx->socket = *socket;
+	tx->ctl.type = TUN_MSG_PTR;
+	tx->ctl.ptr = tx->frame;
+	vnr_tx_prepare(tx, 0);
+
+	return tx;
+}
+
+static void vnr_tx_drop_batch(struct vnr_tx *tx)
+{
+	while (tx->count)
+		vnr_tx_unstage(tx);
+}
+
+void vnr_tx_free(struct vnr_tx *tx)
+{
+	if (!tx)
+		return;
+
+	vnr_tx_drop_batch(tx);
+	page_frag_cache_drain(&tx->frags);
+	kfree(tx);
+}
+
+u32 vnr_tx_prepare(struct vnr_tx *tx, u32 header_len)
+{
+	u32 headroom = 0;
+
+	if (sock_flag(tx->socket.sock->sk, SOCK_XDP))
+		headroom = XDP_PACKET_HEADROOM;
+
+	tx->header_len = min(header_len, VNR_TX_MAX_HEADER);
+	tx->pad = SKB_DATA_ALIGN(NET_IP_ALIGN + NET_SKB_PAD + headroom +
+				 tx->header_len);
+
+	return vnr_socket_batches(&tx->socket) ? VNR_TX_BATCH : 0;
+}
+
+/* Copies the first len bytes of the segments; false if they are not there. */
+static bool vnr_tx_copy(void *to, const struct iovec *iov, u32 nr, size_t len)
+{
+	for (; nr && len; iov++, nr--) {
+		size_t n = min(len, iov->iov_len);
+
+		if (copy_from_user(to, iov->iov_base, n))
+			return false;
+
+		to += n;
+		len -= n;
+	}
+
+	return !len;
+}
+
+enum vnr_staged
+vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
+	     u8 **header_copy)
+{
+	u32 header_len = tx->header_len;
+	u32 pad = tx->pad;
+	size_t size;
+	void *buf;
+	void *header;
+
+	if (unlikely(len < header_len))
+		return VNR_STAGED_UNSENDABLE;
+
+	/* len first: the sum could wrap. */
+	if (len > PAGE_SIZE || tx->count == VNR_TX_BATCH)
+		return VNR_STAGED_TOO_LARGE;
+
+	size = SKB_DATA_ALIGN(len + pad) + VNR_TX_TAIL;
+	if (size > PAGE_SIZE)
+		return VNR_STAGED_TOO_LARGE;
+
+	buf = page_frag_alloc_align(&tx->frags, size, GFP_KERNEL,
+				    SMP_CACHE_BYTES);
+	if (unlikely(!buf))
+		return VNR_STAGED_NO_MEMORY;
+
+	header = buf + pad - header_len;
+	if (unlikely(!vnr_tx_copy(header, iov, nr, len))) {
+		page_frag_free(buf);
+		return VNR_STAGED_UNSENDABLE;
+	}
+
+	/*
+	 * The socket reads the header at the start of the buffer; without one
+	 * it must find an empty one there. The length is the longest header's,
+	 * since a constant one costs less; what is behind a shorter header is
+	 * the frame's own start, and inside the buffer in any case.
+	 */
+	if (header_len)
+		memcpy(buf, header, VNR_TX_MAX_HEADER);
+	else
+		memset(buf, 0, VNR_TX_MAX_HEADER);
+
+	xdp_init_buff(&tx->frame[tx->count], size, NULL);
+	xdp_prepare_buff(&tx->frame[tx->count], buf, pad, len - header_len,
+			 true);
+	tx->count++;
+	*header_copy = buf;
+
+	return VNR_STAGED_DONE;
+}
+
+void vnr_tx_unstage(struct vnr_tx *tx)
+{
+	if (tx->count)
+		page_frag_free(tx->frame[--tx->count].data_hard_start);
+}
+
+int vnr_tx_submit(struct vnr_tx *tx)
+{
+	struct socket *sock = tx->socket.sock;
+	struct msghdr *msg = &tx->msg;
+	int err;
+
+	if (!tx->count)
+		return 0;
+
+	tx->ctl.num = tx->count;
+	msg->msg_control = &tx->ctl;
+	msg->msg_controllen = sizeof(tx->ctl);
+	msg->msg_flags = MSG_DONTWAIT;
+
+	err = sock->ops->sendmsg(sock, msg, 0);
+	if (unlikely(err < 0)) {
+		/* The socket is gone: it took none of them. */
+		vnr_tx_drop_batch(tx);
+		return err;
+	}
+
+	/* It took all of them, the ones that it did not like as well. */
+	tx->count = 0;
+
+	return 0;
+}
+
+int vnr_tx_send(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
+		bool more)
+{
+	struct socket *sock = tx->socket.sock;
+	struct msghdr *msg = &tx->msg;
+	int err;
+
+	/* The count may not pass the end of the segments. */
+	if (len > MAX_RW_COUNT || vnr_iov_len(iov, nr, len) != len)
+		return -EINVAL;
+
+	msg->msg_control = NULL;
+	msg->msg_controllen = 0;
+	msg->msg_flags = MSG_DONTWAIT | (more ? MSG_MORE : 0);
+	iov_iter_init(&msg->msg_iter, ITER_SOURCE, iov, nr, len);
+
+	err = sock->ops->sendmsg(sock, msg, len);
+
+	return min(err, 0);
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Rings and buffers in the memory of current's address space.
+ *
+ * A helper that reads or writes more than one value checks the whole range that
+ * it may touch, and then opens one user-access window for all of it. The check
+ * is what holds; the masked address that the window begins with is the same
+ * then, and stands in for a fence against speculation past the check.
+ */
+#include <linux/uaccess.h>
+#include <vhost_net_rs/helpers.h>
+
+#define VNR_AVAIL_IDX	(offsetof(struct vring_avail, idx) / sizeof(u16))
+#define VNR_AVAIL_RING	(offsetof(struct vring_avail, ring) / sizeof(u16))
+
+bool vnr_access_ok(u64 addr, u64 len)
+{
+	return access_ok(u64_to_user_ptr(addr), len);
+}
+
+int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
+		    u16 *avail_idx)
+{
+	const u16 __user *ring = u64_to_user_ptr(avail);
+	u32 count;
+	u32 i = 0;
+	u32 slot;
+	u16 idx;
+
+	if (unlikely(!access_ok(ring, (VNR_AVAIL_RING + num) * sizeof(*ring))))
+		return -EFAULT;
+
+	ring = masked_user_read_access_begin(ring);
+	unsafe_get_user(idx, ring + VNR_AVAIL_IDX, efault);
+	*avail_idx = idx;
+	count = (u16)(idx - next);
+	if (count > num)
+		count = 0;
+	count = min(count, max);
+
+	/*
+	 * The heads, and all that the driver wrote before, are read after the
+	 * index. Pairs with the driver's barrier before it stores the index
+	 * (virtio 1.3, section 2.7.13).
+	 */
+	smp_rmb();
+
+	while (i < count) {
+		slot = (next + i) & (num - 1);
+		/* Four at once, up to the ring's end. */
+		if (count - i >= 4 && num - slot >= 4) {
+			unsafe_get_user(*(u64 *)(heads + i),
+					(const u64 __user *)(ring + VNR_AVAIL_RING + slot),
+					efault);
+			i += 4;
+		} else {
+			unsafe_get_user(heads[i], ring + VNR_AVAIL_RING + slot,
+					efault);
+			i++;
+		}
+	}
+	user_read_access_end();
+
+	return count;
+
+efault:
+	user_read_access_end();
+	return -EFAULT;
+}
+
+int vnr_read_descs(u64 table, u32 num, const u16 *heads,
+		   struct vring_desc *out, size_t n)
+{
+	const struct vring_desc __user *desc = u64_to_user_ptr(table);
+
+	if (unlikely(!access_ok(desc, num * sizeof(*desc))))
+		return -EFAULT;
+
+	desc = masked_user_read_access_begin(desc);
+	for (size_t i = 0; i < n; i++) {
+		const u64 __user *from = (const u64 __user *)(desc + heads[i]);
+		u64 *to = (u64 *)(out + i);
+
+		/*
+		 * A wrong guess here reads at most 1 MiB past the table, which
+		 * ends in user space: never the kernel's memory.
+		 */
+		if (unlikely(heads[i] >= num))
+			continue;
+		unsafe_get_user(to[0], from, efault);
+		unsafe_get_user(to[1], from + 1, efault);
+	}
+	user_read_access_end();
+
+	return 0;
+
+efault:
+	user_read_access_end();
+	return -EFAULT;
+}
+
+int vnr_write_used(u64 to, const u64 *elems, size_t n)
+{
+	u64 __user *used = u64_to_user_ptr(to);
+
+	if (unlikely(!access_ok(used, n * sizeof(*used))))
+		return -EFAULT;
+
+	used = masked_user_write_access_begin(used);
+	for (size_t i = 0; i < n; i++)
+		unsafe_put_user(elems[i], used + i, efault);
+	user_write_access_end();
+
+	return 0;
+
+efault:
+	user_write_access_end();
+	return -EFAULT;
+}
+
+int vnr_load_u16(u64 from)
+{
+	const u16 __user *ptr = u64_to_user_ptr(from);
+	u16 value;
+
+	scoped_user_read_access(ptr, efault)
+		unsafe_get_user(value, ptr, efault);
+	/* As in vnr_fetch_heads(). */
+	smp_rmb();
+
+	return value;
+
+efault:
+	return -EFAULT;
+}
+
+int vnr_store_u16(u64 to, u16 value)
+{
+	u16 __user *ptr = u64_to_user_ptr(to);
+
+	/*
+	 * What the value announces is written first. Pairs with the driver's
+	 * barrier after it loads the value (virtio 1.3, section 2.7.14).
+	 */
+	smp_wmb();
+	scoped_user_write_access(ptr, efault)
+		unsafe_put_user(value, ptr, efault);
+
+	return 0;
+
+efault:
+	return -EFAULT;
+}
+
+int vnr_copy_in(void *to, u64 from, size_t n)
+{
+	return copy_from_user(to, u64_to_user_ptr(from), n) ? -EFAULT : 0;
+}
+
+int vnr_copy_out(u64 to, const void *from, size_t n)
+{
+	return copy_to_user(u64_to_user_ptr(to), from, n) ? -EFAULT : 0;
+}
