@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What bindgen reads.
+ */
+#include <linux/types.h>
+#include <linux/ptr_ring.h>
+#include <linux/sched/vhost_task.h>
+#include <linux/virtio_ring.h>
+#include <vhost_net_rs/helpers.h>
