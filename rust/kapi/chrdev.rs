@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A misc device with a fixed minor, which the kernel crate's have not.
+//!
+//! C header: [`include/linux/miscdevice.h`](srctree/include/linux/miscdevice.h)
+
+use crate::bindings;
+use crate::LocalModule;
+use core::marker::PhantomData;
+use kernel::error::to_result;
+use kernel::module::this_module;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::sync::Arc;
+use kernel::sync::ArcBorrow;
+use kernel::types::Opaque;
+
+/// What an open file of a device does. All functions are called in process
+/// context and may sleep.
+pub(crate) trait CharDevice: Sized + 'static {
+    /// What an open file is.
+    type Data: Send + Sync;
+
+    /// A file is opened.
+    fn open() -> Result<Arc<Self::Data>>;
+
+    /// The last user of the file closed it.
+    fn release(data: Arc<Self::Data>);
+
+    /// `ioctl(2)`, of a 32-bit program also. `arg` is an address there.
+    fn ioctl(data: ArcBorrow<'_, Self::Data>, cmd: u32, arg: usize) -> Result<isize>;
+
+    /// Somebody reads `/proc/PID/fdinfo/FD`.
+    fn show_fdinfo(data: ArcBorrow<'_, Self::Data>, file: &SeqFile);
+}
+
+/// The minor number of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Minor {
+    /// That of `/dev/vhost-net`: 238.
+    VhostNet,
+    /// One that is free.
+    Dynamic,
+}
+
+/// A device node; it is there as long as this is.
+///
+/// # Invariants
+///
+/// `inner` is registered.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Registration<T: CharDevice> {
+    #[pin]
+    inner: Opaque<bindings::miscdevice>,
+    _type: PhantomData<fn() -> T>,
+}
+
+// SAFETY: Any thread may take the node away.
+unsafe impl<T: CharDevice> Send for Registration<T> {}
+// SAFETY: There is no shared use.
+unsafe impl<T: CharDevice> Sync for Registration<T> {}
+
+impl<T: CharDevice> Registration<T> {
+    /// Makes the node `name`. What goes wrong is printed as well.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the name is empty or has a slash, `EBUSY` if the minor is
+    /// taken, `EEXIST` if the name is.
+    pub(crate) fn register(name: &'static CStr, minor: Minor) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            // INVARIANT: Registered when this succeeds.
+            inner <- Opaque::try_ffi_init(move |slot: *mut bindings::miscdevice| {
+                check_name(name)?;
+                let mut device: bindings::miscdevice = pin_init::zeroed();
+                device.minor = match minor {
+                    Minor::VhostNet => bindings::VHOST_NET_MINOR,
+                    Minor::Dynamic => bindings::MISC_DYNAMIC_MINOR,
+                } as c_int; // CAST: a constant below 256.
+                device.name = name.as_char_ptr();
+                device.fops = FileOps::<T>::TABLE;
+                // SAFETY: `slot` is valid for writing, and stays where it is
+                // until `drop` has taken the device back. The name and the
+                // table are never freed.
+                let result = to_result(unsafe {
+                    slot.write(device);
+                    bindings::misc_register(slot)
+                });
+                result.inspect_err(|err| explain(*err, name))
+            }),
+            _type: PhantomData,
+        })
+    }
+}
+
+fn check_name(name: &CStr) -> Result {
+    if name.is_empty() || name.to_bytes_with_nul().iter().any(|&byte| byte == b'/') {
+        pr_err!("node= must be the name of a file in /dev, such as vhost-net-rs\n");
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+fn explain(err: Error, name: &CStr) {
+    if err == EBUSY || err == EEXIST {
+        pr_err!(
+            "/dev/{} is taken: is the C vhost_net loaded? Unload it (rmmod vhost_net), or load with another node=NAME\n",
+            name
+        );
+    } else {
+        pr_err!("cannot make /dev/{}: error {}\n", name, err.to_errno());
+    }
+}
+
+#[pinned_drop]
+impl<T: CharDevice> PinnedDrop for Registration<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: By the invariant it is registered.
+        unsafe { bindings::misc_deregister(self.inner.get()) };
+    }
+}
+
+/// The file operations of a [`CharDevice`].
+///
+/// From `open` to `release` the private data of a file is what
+/// `Arc::into_raw()` made of the file's reference to its data.
+struct FileOps<T: CharDevice>(PhantomData<T>);
+
+impl<T: CharDevice> FileOps<T> {
+    const TABLE: &'static bindings::file_operations = &bindings::file_operations {
+        owner: this_module::<LocalModule>().as_ptr(),
+        open: Some(Self::open),
+        release: Some(Self::release),
+        unlocked_ioctl: Some(Self::ioctl),
+        #[cfg(CONFIG_COMPAT)]
+        compat_ioctl: bindings::compat_ptr_ioctl,
+        llseek: Some(bindings::noop_llseek),
+        show_fdinfo: Some(Self::show_fdinfo),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// `file` must be a file of such a device that is being opened.
+    unsafe extern "C" fn open(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        match T::open() {
+            Ok(data) => {
+                // SAFETY: By the contract the private data is ours to set.
+                unsafe { (*file).private_data = Arc::into_raw(data).cast_mut().cast() };
+                0
+            }
+            Err(err) => err.to_errno(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `file` must be a file of such a device that is being released.
+    unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: By the contract `open` set the private data, and nobody uses
+        // the file any more: the reference is ours to give up.
+        T::release(unsafe { Arc::from_raw((*file).private_data.cast::<T::Data>()) });
+        0
+    }
+
+    /// Borrows the data of an open file.
+    ///
+    /// # Safety
+    ///
+    /// `file` must be a file of such a device, open as long as `'a`.
+    unsafe fn data<'a>(file: *mut bindings::file) -> ArcBorrow<'a, T::Data> {
+        // SAFETY: By the contract `open` set the private data, and `release`
+        // does not run during `'a`.
+        unsafe { ArcBorrow::from_raw((*file).private_data.cast::<T::Data>()) }
+    }
+
+    /// # Safety
+    ///
+    /// `file` must be an open file of such a device.
+    unsafe extern "C" fn ioctl(file: *mut bindings::file, cmd: c_uint, arg: c_ulong) -> c_long {
+        // SAFETY: By the contract; the file is open during the call.
+        let data = unsafe { Self::data(file) };
+        match T::ioctl(data, cmd, arg) {
+            // CAST: both have 64 bits.
+            Ok(ret) => ret as c_long,
+            // CAST: from 32 bits to 64.
+            Err(err) => err.to_errno() as c_long,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `file` must be an open file of such a device, and `seq` valid.
+    unsafe extern "C" fn show_fdinfo(seq: *mut bindings::seq_file, file: *mut bindings::file) {
+        // SAFETY: By the contract; both are valid during the call.
+        let (data, seq) = unsafe { (Self::data(file), SeqFile::from_raw(seq)) };
+        T::show_fdinfo(data, seq);
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Time and scheduling.
+//!
+//! C headers: [`include/linux/sched/clock.h`](srctree/include/linux/sched/clock.h),
+//! [`include/linux/preempt.h`](srctree/include/linux/preempt.h)
+
+use crate::bindings;
+use kernel::types::NotThreadSafe;
+
+/// The CPU's clock in units of 1,024 ns. C: `busy_clock()`.
+///
+/// Monotonic on one CPU; differs between CPUs, see [`MigrateDisabled`].
+#[inline]
+pub(crate) fn busy_clock() -> u64 {
+    // SAFETY: The helper takes nothing and works in any context.
+    unsafe { bindings::vnr_busy_clock() }
+}
+
+/// Whether another task wants this CPU or a signal is pending for this one.
+#[inline]
+pub(crate) fn must_yield() -> bool {
+    // SAFETY: The helper takes nothing and only reads the current task's flags.
+    unsafe { bindings::vnr_must_yield() }
+}
+
+/// Lets another task run if one wants this CPU. Sleeps.
+#[inline]
+pub(crate) fn cond_resched() {
+    // SAFETY: The helper takes nothing; to sleep where that is wrong is a
+    // report of the kernel's debugging, and no memory error.
+    unsafe { bindings::vnr_cond_resched() }
+}
+
+/// Lets the other hyperthread run. C: `cpu_relax()`.
+#[inline]
+pub(crate) fn cpu_relax() {
+    core::hint::spin_loop();
+}
+
+/// Keeps the current task on its CPU. It may sleep nevertheless.
+///
+/// # Invariants
+///
+/// Stands for one `migrate_disable()` of the task that made it.
+pub(crate) struct MigrateDisabled(NotThreadSafe);
+
+impl MigrateDisabled {
+    /// Keeps the current task on its CPU until the value is dropped.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        // SAFETY: The helper takes nothing, and the calls nest.
+        unsafe { bindings::vnr_migrate_disable() };
+        // INVARIANT: Just called.
+        Self(NotThreadSafe)
+    }
+}
+
+impl Drop for MigrateDisabled {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: By the invariant there is a call to undo, and the value never
+        // left the task that made it.
+        unsafe { bindings::vnr_migrate_enable() };
+    }
+}

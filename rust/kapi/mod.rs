@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe wrappers of what the driver needs of the kernel; one C concept a file.
+//!
+//! The only Rust with `unsafe`, beside the bindings. A safe function here is
+//! sound for all arguments that safe code can pass, in any order and on any
+//! thread, and when a value is forgotten instead of dropped: what C holds on to
+//! is on the heap and keeps a reference to this module. Deadlock and leaks are
+//! not excluded; the functions that can bring them say so.
+
+pub(crate) mod atomic;
+pub(crate) mod chrdev;
+pub(crate) mod clock;
+pub(crate) mod eventfd;
+pub(crate) mod file;
+pub(crate) mod index;
+pub(crate) mod module;
+pub(crate) mod param;
+pub(crate) mod snapshot;
+pub(crate) mod socket;
+pub(crate) mod tap;
+pub(crate) mod task;
+pub(crate) mod user_memory;
+pub(crate) mod wait;
+pub(crate) mod work;

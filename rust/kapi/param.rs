@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module's parameters that the `module!` macro cannot declare.
+//!
+//! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
+
+use crate::bindings;
+use core::slice;
+use kernel::prelude::*;
+
+/// The name of the device node, parameter `node`.
+pub(crate) fn node() -> &'static CStr {
+    let mut size = 0;
+    // SAFETY: The helper writes one number.
+    let node = unsafe { bindings::vnr_param_node(&mut size) };
+    // SAFETY: The parameter points at a string of that size, its default or
+    // what the loader copied. Being read-only in sysfs it is set before the
+    // module starts, and it lives until the module has ended.
+    let bytes = unsafe { slice::from_raw_parts(node.cast(), size) };
+    // SAFETY: The only NUL is at the end. (`from_char_ptr()` would add to a
+    // length, which can panic.)
+    unsafe { CStr::from_bytes_with_nul_unchecked(bytes) }
+}

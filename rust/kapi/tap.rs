@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets to and from a socket.
+//!
+//! C headers: [`include/linux/if_tun.h`](srctree/include/linux/if_tun.h),
+//! [`include/linux/ptr_ring.h`](srctree/include/linux/ptr_ring.h)
+
+use super::socket::NetSocket;
+use crate::bindings;
+use crate::engine::addr::Segment;
+use crate::engine::net::backend::RxBackend;
+use crate::engine::net::backend::SendError;
+use crate::engine::net::backend::Staged;
+use crate::engine::net::backend::TxBackend;
+use core::mem::offset_of;
+use core::ptr::NonNull;
+use core::slice;
+use kernel::prelude::*;
+
+// A segment is passed as what it is to C.
+const _: () = assert!(size_of::<Segment>() == size_of::<bindings::iovec>());
+const _: () = assert!(align_of::<Segment>() == align_of::<bindings::iovec>());
+const _: () = assert!(offset_of!(Segment, addr) == offset_of!(bindings::iovec, iov_base));
+const _: () = assert!(offset_of!(Segment, len) == offset_of!(bindings::iovec, iov_len));
+
+/// The longest header that a socket takes, in bytes.
+const MAX_HEADER: usize = bindings::VNR_TX_MAX_HEADER as usize;
+
+/// `segments` for C; no more than it can count.
+#[inline]
+fn as_iovecs(segments: &[Segment]) -> (*const bindings::iovec, u32) {
+    let count = u32::try_from(segments.len()).unwrap_or(u32::MAX);
+    (segments.as_ptr().cast(), count)
+}
+
+/// A length for C, cut at what it can count.
+#[inline]
+fn as_u32(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// Frames from the guest to a socket.
+///
+/// # Invariants
+///
+/// `raw` is a live queue of ours, for `_socket`. Without a `batch` size it holds
+/// no frame.
+pub(crate) struct TxQueue {
+    raw: NonNull<bindings::vnr_tx>,
+    /// Of a frame's header, in bytes; at most [`MAX_HEADER`].
+    header: usize,
+    /// Frames that one batch holds, 0 for none.
+    batch: usize,
+    _socket: NetSocket,
+}
+
+// SAFETY: A queue is bound to no thread.
+unsafe impl Send for TxQueue {}
+// SAFETY: Shared use only reads `batch`.
+unsafe impl Sync for TxQueue {}
+
+impl TxQueue {
+    /// Makes an empty queue, for frames without a header.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(socket: &NetSocket) -> Result<Self> {
+        // SAFETY: The socket's parts live as long as the clone below.
+        let raw = unsafe { bindings::vnr_tx_alloc(socket.as_raw()) };
+        // INVARIANT: The queue is new, and empty.
+        let mut this = Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            header: 0,
+            batch: 0,
+            _socket: socket.clone(),
+        };
+        this.set_header(0);
+        Ok(this)
+    }
+
+    /// Sets the length of the header that a frame has, at most 24 bytes, and
+    /// looks whether the socket takes batches now. Once a run is enough.
+    pub(crate) fn set_header(&mut self, len: usize) {
+        self.header = len.min(MAX_HEADER);
+        // SAFETY: By the invariant the queue is live.
+        let batch = unsafe { bindings::vnr_tx_prepare(self.raw.as_ptr(), as_u32(self.header)) };
+        // CAST: from 32 bits to 64.
+        self.batch = batch as usize;
+    }
+}
+
+impl TxBackend for TxQueue {
+    #[inline]
+    fn batch_size(&self) -> usize {
+        self.batch
+    }
+
+    #[inline]
+    fn stage(
+        &mut self,
+        segments: &[Segment],
+        len: usize,
+        fix: impl FnOnce(&mut [u8], usize) -> bool,
+    ) -> Staged {
+        if self.batch == 0 {
+            return Staged::TooLarge;
+        }
+
+        let (iov, nr) = as_iovecs(segments);
+        let mut header: *mut u8 = core::ptr::null_mut();
+        // SAFETY: By the invariant the queue is live; `iov` is valid for `nr`
+        // segments, whose addresses the helper checks, and `header` for writing.
+        let ret = unsafe { bindings::vnr_tx_stage(self.raw.as_ptr(), iov, nr, len, &mut header) };
+        match ret {
+            bindings::vnr_staged_VNR_STAGED_DONE => (),
+            bindings::vnr_staged_VNR_STAGED_TOO_LARGE => return Staged::TooLarge,
+            bindings::vnr_staged_VNR_STAGED_NO_MEMORY => return Staged::NoMemory,
+            _ => return Staged::Unsendable,
+        }
+
+        // SAFETY: The helper gave us a copy of the header, which is as long as
+        // what it was told last, and initialised; nobody else uses it before
+        // the next call.
+        let header = unsafe { slice::from_raw_parts_mut(header, self.header) };
+        if fix(header, len) {
+            return Staged::Done;
+        }
+
+        // SAFETY: By the invariant the queue is live. `header` is not used any
+        // more.
+        unsafe { bindings::vnr_tx_unstage(self.raw.as_ptr()) };
+        Staged::Unsendable
+    }
+
+    #[inline]
+    fn submit(&mut self) -> Result<(), SendError> {
+        // SAFETY: By the invariants the queue is live, and holds frames only if
+        // its socket knows batches.
+        match unsafe { bindings::vnr_tx_submit(self.raw.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err(SendError::Refused),
+        }
+    }
+
+    fn send(&mut self, segments: &[Segment], len: usize, more: bool) -> Result<(), SendError> {
+        let (iov, nr) = as_iovecs(segments);
+        // SAFETY: By the invariant the queue is live; `iov` is valid for `nr`
+        // segments, whose addresses the socket checks.
+        let ret = unsafe { bindings::vnr_tx_send(self.raw.as_ptr(), iov, nr, len, more) };
+        if ret == 0 {
+            return Ok(());
+        }
+
+        let err = Error::from_errno(ret);
+        if err == EAGAIN || err == ENOMEM || err == ENOBUFS {
+            Err(SendError::Full)
+        } else {
+            Err(SendError::Refused)
+        }
+    }
+}
+
+impl Drop for TxQueue {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant the queue is live and ours.
+        unsafe { bindings::vnr_tx_free(self.raw.as_ptr()) };
+    }
+}
+
+/// Packets from a socket to the guest.
+///
+/// # Invariants
+///
+/// `raw` is a live queue of ours, for `_socket`.
+pub(crate) struct RxQueue {
+    raw: NonNull<bindings::vnr_rx>,
+    _socket: NetSocket,
+}
+
+// SAFETY: A queue is bound to no thread.
+unsafe impl Send for RxQueue {}
+// SAFETY: Shared use only reads what is written through `&mut`.
+unsafe impl Sync for RxQueue {}
+
+impl RxQueue {
+    /// Makes an empty queue.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(socket: &NetSocket) -> Result<Self> {
+        // SAFETY: The socket's parts live as long as the clone below.
+        let raw = unsafe { bindings::vnr_rx_alloc(socket.as_raw()) };
+        // INVARIANT: The queue is new.
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            _socket: socket.clone(),
+        })
+    }
+
+    /// Whether it holds packets, which [`NetSocket::has_rx_data`] cannot see.
+    #[inline]
+    pub(crate) fn has_cached(&self) -> bool {
+        // SAFETY: By the invariant the queue is live.
+        unsafe { bindings::vnr_rx_cached(self.raw.as_ptr()) != 0 }
+    }
+
+    /// Gives the packets that it holds back to the socket, which takes what
+    /// fits. Answers how many did not: they are lost. Sleeps.
+    pub(crate) fn put_back(&mut self) -> usize {
+        // CAST: from 32 bits to 64.
+        // SAFETY: By the invariant the queue is live.
+        unsafe { bindings::vnr_rx_put_back(self.raw.as_ptr()) as usize }
+    }
+}
+
+impl RxBackend for RxQueue {
+    #[inline]
+    fn peek_len(&mut self, max: usize) -> Option<usize> {
+        // SAFETY: By the invariant the queue is live.
+        let len = unsafe { bindings::vnr_rx_peek(self.raw.as_ptr(), as_u32(max)) };
+        usize::try_from(len).ok()
+    }
+
+    #[inline]
+    fn recv(&mut self, segments: &[Segment], len: usize) -> usize {
+        let (iov, nr) = as_iovecs(segments);
+        // SAFETY: By the invariant the queue is live; `iov` is valid for `nr`
+        // segments, whose addresses the socket checks.
+        let ret = unsafe { bindings::vnr_rx_recv(self.raw.as_ptr(), iov, nr, len) };
+        usize::try_from(ret).unwrap_or(0)
+    }
+
+    fn discard(&mut self) {
+        // SAFETY: By the invariant the queue is live.
+        unsafe { bindings::vnr_rx_discard(self.raw.as_ptr()) };
+    }
+}
+
+impl Drop for RxQueue {
+    fn drop(&mut self) {
+        self.put_back();
+        // SAFETY: By the invariant the queue is live and ours, and it is empty.
+        unsafe { bindings::vnr_rx_free(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The owner's memory, for the engine.
+//!
+//! Every method is one helper call, and every batch one user-access window:
+//! opening one costs more than what is done inside.
+//!
+//! C header: [`include/linux/uaccess.h`](srctree/include/linux/uaccess.h)
+
+use crate::bindings;
+use crate::engine::addr::RingAddr;
+use crate::engine::addr::Uva;
+use crate::engine::error;
+use crate::engine::error::Error::Fault;
+use crate::engine::memory::Fetched;
+use crate::engine::memory::GuestMemory;
+use crate::engine::memory::RawDesc;
+use crate::engine::memory::UsedElem;
+use crate::engine::scratch::Scratch;
+use core::mem::offset_of;
+use kernel::prelude::*;
+
+/// The memory of the current task's address space, where the owner's memory is
+/// while its worker runs or it is in an ioctl.
+///
+/// Ring addresses are addresses there. Every method may sleep.
+pub(crate) struct OwnerMemory;
+
+// A descriptor is copied as it lies in memory.
+const _: () = assert!(size_of::<RawDesc>() == size_of::<bindings::vring_desc>());
+const _: () = assert!(align_of::<RawDesc>() == align_of::<bindings::vring_desc>());
+const _: () = assert!(offset_of!(RawDesc, len) == offset_of!(bindings::vring_desc, len));
+const _: () = assert!(offset_of!(RawDesc, flags) == offset_of!(bindings::vring_desc, flags));
+const _: () = assert!(offset_of!(RawDesc, next) == offset_of!(bindings::vring_desc, next));
+
+// A used element is copied as one number.
+const _: () = assert!(size_of::<UsedElem>() == size_of::<u64>());
+
+/// Turns what a helper answers, 0 or a negative error, into a result.
+#[inline]
+fn done(ret: c_int) -> error::Result {
+    if ret < 0 {
+        Err(Fault)
+    } else {
+        Ok(())
+    }
+}
+
+impl GuestMemory for OwnerMemory {
+    /// Acquire: `smp_rmb()` in the helper, between the index and the heads.
+    #[inline]
+    fn fetch_heads(
+        &self,
+        avail: RingAddr,
+        num: u16,
+        next: u16,
+        heads: &mut [u16],
+    ) -> error::Result<Fetched> {
+        let mut avail_idx = 0;
+        let max = u32::try_from(heads.len()).unwrap_or(u32::MAX);
+        let heads = heads.as_mut_ptr();
+        // SAFETY: `heads` is valid for writing `max` numbers, `avail_idx` for
+        // one. The helper checks every address of user space.
+        let count = unsafe {
+            bindings::vnr_fetch_heads(avail.0, num.into(), next, heads, max, &mut avail_idx)
+        };
+
+        Ok(Fetched {
+            avail_idx,
+            count: usize::try_from(count).map_err(|_| Fault)?,
+        })
+    }
+
+    #[inline]
+    fn read_descs(
+        &self,
+        table: RingAddr,
+        num: u16,
+        heads: &[u16],
+        out: &mut [RawDesc],
+    ) -> error::Result {
+        let n = heads.len().min(out.len());
+        let out = out.as_mut_ptr().cast();
+        // SAFETY: `heads` is valid for reading `n` numbers, and `out` for
+        // writing `n` descriptors, whose layout is checked above. The helper
+        // checks every address of user space.
+        done(unsafe { bindings::vnr_read_descs(table.0, num.into(), heads.as_ptr(), out, n) })
+    }
+
+    #[inline]
+    fn write_used(&self, to: RingAddr, elems: &[UsedElem]) -> error::Result {
+        // CAST: one element is one number, as checked above; x86-64 loads
+        // numbers from any address.
+        let from = elems.as_ptr().cast();
+        // SAFETY: `from` is valid for reading as many elements as there are.
+        // The helper checks every address of user space.
+        done(unsafe { bindings::vnr_write_used(to.0, from, elems.len()) })
+    }
+
+    /// Acquire: `smp_rmb()` in the helper, after the load.
+    #[inline]
+    fn load_u16(&self, from: RingAddr) -> error::Result<u16> {
+        // SAFETY: The helper checks the address.
+        let value = unsafe { bindings::vnr_load_u16(from.0) };
+        u16::try_from(value).map_err(|_| Fault)
+    }
+
+    /// Release: `smp_wmb()` in the helper, before the store.
+    #[inline]
+    fn store_u16(&self, to: RingAddr, value: u16) -> error::Result {
+        // SAFETY: The helper checks the address.
+        done(unsafe { bindings::vnr_store_u16(to.0, value) })
+    }
+
+    /// Full barrier: `smp_mb()`.
+    #[inline]
+    fn fence(&self) {
+        kernel::sync::barrier::smp_mb(kernel::sync::barrier::Full);
+    }
+
+    #[inline]
+    fn read(&self, from: Uva, dst: &mut [u8]) -> error::Result {
+        let to = dst.as_mut_ptr().cast();
+        // SAFETY: `to` is valid for writing the slice's length, and the helper
+        // checks every address of user space.
+        done(unsafe { bindings::vnr_copy_in(to, from.0, dst.len()) })
+    }
+
+    #[inline]
+    fn write(&self, to: Uva, src: &[u8]) -> error::Result {
+        let from = src.as_ptr().cast();
+        // SAFETY: `from` is valid for reading the slice's length, and the
+        // helper checks every address of user space.
+        done(unsafe { bindings::vnr_copy_out(to.0, from, src.len()) })
+    }
+}
+
+/// Whether `len` bytes from `addr` on lie where user memory may lie. Nothing is
+/// touched.
+#[inline]
+pub(crate) fn access_ok(addr: u64, len: u64) -> bool {
+    // SAFETY: The helper only calculates.
+    unsafe { bindings::vnr_access_ok(addr, len) }
+}
+
+// SAFETY: `Scratch` is arrays of integers and of structures of integers, as its
+// documentation promises: all zero is a value of each.
+unsafe impl pin_init::Zeroable for Scratch {}
+
+/// Room for the runs of one worker, too large for a stack.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn new_scratch() -> Result<KBox<Scratch>> {
+    Ok(KBox::zeroed(GFP_KERNEL)?)
+}

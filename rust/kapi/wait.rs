@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Being told when a kick eventfd or a socket becomes ready.
+//!
+//! C header: [`include/linux/poll.h`](srctree/include/linux/poll.h)
+
+use super::eventfd::KickFile;
+use super::file::FileRef;
+use super::module::ModuleRef;
+use super::socket::NetSocket;
+use crate::bindings;
+use core::ptr::NonNull;
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+/// What is done when a file becomes ready.
+pub(crate) trait Wake: Send + Sync + 'static {
+    /// The file became ready, or was already when waiting started.
+    ///
+    /// Called in any context, hard interrupts included, and with the lock of
+    /// the file's wait queue held: it must not sleep, nor start or stop entries.
+    fn wake(&self);
+}
+
+/// What a socket is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// It has a packet for the guest.
+    In,
+    /// It has room for a frame from the guest.
+    Out,
+}
+
+/// Keeps the file of an entry alive.
+enum Watched {
+    Kick(KickFile),
+    Socket(NetSocket),
+}
+
+impl Watched {
+    fn file(&self) -> &FileRef {
+        match self {
+            Self::Kick(kick) => kick.file(),
+            Self::Socket(socket) => socket.file(),
+        }
+    }
+}
+
+/// Waits for a file to become ready and then calls `W`; it goes on waiting.
+/// C: `struct vhost_poll`.
+///
+/// # Invariants
+///
+/// `poll` is a live entry of ours. Its file is that of `watched`, and its
+/// callback is [`woken`] with `waker`, which is on the heap: both outlive it,
+/// and `_module` the callback's code.
+pub(crate) struct PollEntry<W: Wake> {
+    poll: NonNull<bindings::vnr_poll>,
+    started: bool,
+    watched: Watched,
+    _waker: KBox<W>,
+    _module: ModuleRef,
+}
+
+// SAFETY: An entry is bound to no thread, and what it owns can be sent.
+unsafe impl<W: Wake> Send for PollEntry<W> {}
+// SAFETY: Shared use only reads fields that are written through `&mut`, and all
+// of what it owns can be shared.
+unsafe impl<W: Wake> Sync for PollEntry<W> {}
+
+impl<W: Wake> PollEntry<W> {
+    /// Makes an entry for a kick eventfd. It does not wait yet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn for_kick(kick: KickFile, waker: W) -> Result<Self> {
+        Self::new(Watched::Kick(kick), bindings::POLLIN, waker)
+    }
+
+    /// Makes an entry for a socket. It does not wait yet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn for_socket(socket: &NetSocket, direction: Direction, waker: W) -> Result<Self> {
+        let events = match direction {
+            Direction::In => bindings::POLLIN,
+            Direction::Out => bindings::POLLOUT,
+        };
+        Self::new(Watched::Socket(socket.clone()), events, waker)
+    }
+
+    fn new(watched: Watched, events: u32, waker: W) -> Result<Self> {
+        let module = ModuleRef::get()?;
+        let waker = KBox::new(waker, GFP_KERNEL)?;
+        let data = (&raw const *waker).cast_mut().cast();
+        let file = watched.file().as_ptr();
+        // SAFETY: `file` is live. The helper only notes its arguments; what
+        // must hold when the callback is called is the type's invariant.
+        let poll = unsafe { bindings::vnr_poll_alloc(file, events, Some(woken::<W>), data) };
+
+        // INVARIANT: The entry is new, and made of the fields beside it.
+        Ok(Self {
+            poll: NonNull::new(poll).ok_or(ENOMEM)?,
+            started: false,
+            watched,
+            _waker: waker,
+            _module: module,
+        })
+    }
+
+    /// Whether it is made for the eventfd `kick`.
+    pub(crate) fn watches(&self, kick: &KickFile) -> bool {
+        match &self.watched {
+            Watched::Kick(own) => own.same_file(kick),
+            Watched::Socket(_) => false,
+        }
+    }
+
+    /// Starts waiting, if it does not wait. Sleeps. C: `vhost_poll_start()`.
+    ///
+    /// A file that is ready now wakes at once.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the file is in error (`EPOLLERR`); it does not wait then.
+    pub(crate) fn start(&mut self) -> Result {
+        if self.started {
+            return Ok(());
+        }
+
+        // SAFETY: By the invariant the entry and its file are live; `&mut self`
+        // keeps others away.
+        let ret = unsafe { bindings::vnr_poll_start(self.poll.as_ptr()) };
+        to_result(ret)?;
+        self.started = ret > 0;
+        Ok(())
+    }
+
+    /// Stops waiting. When it returns no [`Wake::wake`] runs, and none comes
+    /// until it is started again. Takes the wait queue's lock.
+    pub(crate) fn stop(&mut self) {
+        if !self.started {
+            return;
+        }
+
+        // SAFETY: As in `start`.
+        unsafe { bindings::vnr_poll_stop(self.poll.as_ptr()) };
+        self.started = false;
+    }
+}
+
+impl<W: Wake> Drop for PollEntry<W> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant the entry is live and ours. The helper stops
+        // it first; its file and its waker are dropped after this.
+        unsafe { bindings::vnr_poll_free(self.poll.as_ptr()) };
+    }
+}
+
+/// Called by C when the file becomes ready.
+///
+/// # Safety
+///
+/// `data` must point at a live `W`.
+unsafe extern "C" fn woken<W: Wake>(data: *mut c_void) {
+    // SAFETY: By the contract; `W` is `Sync`, and only shared references to it
+    // exist while the entry lives.
+    unsafe { &*data.cast::<W>() }.wake();
+}
