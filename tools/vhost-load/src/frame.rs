@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The frames that are sent: what they look like, and whether one that arrived is what was sent.
+//!
+//! A frame carries a stamp (flow, sequence number, size, checksum) and filler that depends on the sequence number. Plain frames
+//! have an Ethernet type that no protocol claims, so that the host's stack drops them at once. Frames larger than an MTU
+//! are TCP segments over IPv4, as segmentation offload knows no others.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// Address of the guest: locally administered.
+pub const GUEST_MAC: Mac = [0x02, 0, 0, 0, 0x56, 0x01];
+/// Address that the guest sends to. It is nobody's, so that the host's stack drops what is sent to it.
+pub const PEER_MAC: Mac = [0x02, 0, 0, 0, 0x56, 0x02];
+
+/// Smallest and largest frame, in bytes with the Ethernet header and without the checksum behind it.
+pub const SIZES: Range<usize> = 60..65536;
+/// Largest frame that needs no segmentation on an ordinary interface.
+pub const MAX_PLAIN: usize = 1514;
+
+/// Ethernet type of plain frames: "local experimental 1" of IEEE 802.
+const ETH_P_EXPERIMENTAL: u16 = 0x88B5;
+const ETH_P_IP: u16 = 0x0800;
+const ETH_SIZE: usize = 14;
+const IP_SIZE: usize = 20;
+const TCP_SIZE: usize = 20;
+/// TCP payload of a segment.
+const GSO_SIZE: u16 = 1448;
+
+const MAGIC: u32 = 0x7668_6c64;
+const STAMP_SIZE: usize = 24;
+/// The Ethernet addresses are checked by themselves: an answer has others than its question, and the same checksum.
+const CHECKED_FROM: usize = 12;
+
+/// Bytes of the largest virtio-net header.
+pub const MAX_HEADER: usize = 12;
+const HEADER_F_NEEDS_CSUM: u8 = 1;
+const HEADER_GSO_TCPV4: u8 = 1;
+
+/// What all frames of a run have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Bytes.
+    pub size: usize,
+    /// Whether the frames are to be segmented by whoever needs them smaller.
+    pub segmented: bool,
+    /// Sender.
+    pub source: Mac,
+    /// Receiver.
+    pub destination: Mac,
+}
+
+/// What a frame says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Flow that it belongs to.
+    pub flow: u32,
+    /// Its number in the flow.
+    pub sequence: u64,
+}
+
+/// What is found in a received frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A frame of ours, as it was sent.
+    Sound(Stamp),
+    /// A frame of ours that is not as it was sent; says what is wrong.
+    Corrupted(String),
+    /// Somebody else's frame.
+    Foreign,
+}
+
+impl Shape {
+    /// Ethernet type of the frames.
+    pub fn protocol(&self) -> u16 {
+        if self.segmented {
+            ETH_P_IP
+        } else {
+            ETH_P_EXPERIMENTAL
+        }
+    }
+
+    /// The shape of what comes back.
+    pub fn reversed(&self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            ..*self
+        }
+    }
+
+    fn stamp_at(&self) -> usize {
+        if self.segmented {
+            ETH_SIZE + IP_SIZE + TCP_SIZE
+        } else {
+            ETH_SIZE
+        }
+    }
+
+    /// The virtio-net header of such a frame, without what comes behind its first 10 bytes (virtio 1.3, section 5.1.6.2).
+    pub fn header(&self) -> [u8; MAX_HEADER] {
+        let mut header = [0; MAX_HEADER];
+        if self.segmented {
+            let headers = (ETH_SIZE + IP_SIZE + TCP_SIZE) as u16; // CAST: 54.
+            let checksum_from = (ETH_SIZE + IP_SIZE) as u16; // CAST: 34.
+            header[0] = HEADER_F_NEEDS_CSUM;
+            header[1] = HEADER_GSO_TCPV4;
+            header[2..4].copy_from_slice(&headers.to_le_bytes());
+            header[4..6].copy_from_slice(&GSO_SIZE.to_le_bytes());
+            header[6..8].copy_from_slice(&checksum_from.to_le_bytes());
+            header[8..10].copy_from_slice(&16u16.to_le_bytes());
+        }
+        header
+    }
+
+    /// Writes the frame of `stamp` over `frame`.
+    pub fn write(&self, stamp: Stamp, frame: &mut Vec<u8>) {
+        frame.clear();
+        frame.extend(self.destination);
+        frame.extend(self.source);
+        frame.extend(self.protocol().to_be_bytes());
+        if self.segmented {
+            self.write_tcp(frame);
+        }
+        frame.extend(MAGIC.to_le_bytes());
+        frame.extend(stamp.flow.to_le_bytes());
+        frame.extend(stamp.sequence.to_le_bytes());
+        frame.extend((self.size as u32).to_le_bytes()); // CAST: Below 65536.
+        frame.extend([0; 4]);
+        let room = self.size.saturating_sub(frame.len());
+        frame.extend(filler(stamp, room));
+        let checksum = checksum(frame, self.stamp_at() + STAMP_SIZE);
+        self.put_checksum(frame, checksum);
+    }
+
+    fn put_checksum(&self, frame: &mut [u8], checksum: u32) {
+        let end = self.stamp_at() + STAMP_SIZE;
+        frame[end - 4..end].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// IPv4 and TCP headers, with the sum over the pseudo header where the TCP checksum will be.
+    fn write_tcp(&self, frame: &mut Vec<u8>) {
+        let ip_len = (self.size - ETH_SIZE) as u16; // CAST: Below 65536.
+        let tcp_len = ip_len - IP_SIZE as u16; // CAST: 20.
+        let (from, to) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+        let mut ip = [
+            0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
+        ip[12..16].copy_from_slice(&from);
+        ip[16..20].copy_from_slice(&to);
+        let sum = ones_complement_sum(&ip);
+        ip[10..12].copy_from_slice(&(!sum).to_be_bytes());
+        frame.extend(ip);
+
+        let mut pseudo = [0; 12];
+        pseudo[..4].copy_from_slice(&from);
+        pseudo[4..8].copy_from_slice(&to);
+        pseudo[9] = 6;
+        pseudo[10..].copy_from_slice(&tcp_len.to_be_bytes());
+        let ports = [0x56, 0x01, 0x56, 0x02];
+        let mut tcp = [0; TCP_SIZE];
+        tcp[..4].copy_from_slice(&ports);
+        tcp[12..14].copy_from_slice(&[0x50, 0x10]);
+        tcp[14..16].copy_from_slice(&[0xff, 0xff]);
+        tcp[16..18].copy_from_slice(&ones_complement_sum(&pseudo).to_be_bytes());
+        frame.extend(tcp);
+    }
+
+    /// Looks at a received frame and the virtio-net header in front of it, which is all zero if there was none.
+    pub fn read(&self, header: &[u8], frame: &[u8]) -> Found {
+        let field = |at: usize, len: usize| frame.get(at..at + len);
+        let start = self.stamp_at();
+        let magic = field(start, 4);
+        if field(12, 2) != Some(&self.protocol().to_be_bytes())
+            || magic != Some(&MAGIC.to_le_bytes())
+        {
+            return self.without_magic(frame);
+        }
+        let stamp = Stamp {
+            flow: u32_at(frame, start + 4),
+            sequence: u64::from(u32_at(frame, start + 8))
+                | u64::from(u32_at(frame, start + 12)) << 32,
+        };
+        let Stamp { flow, sequence } = stamp;
+        let wrong =
+            |what: String| Found::Corrupted(format!("packet {sequence} of flow {flow}: {what}"));
+        if frame.len() != self.size {
+            return wrong(format!("{} bytes in place of {}", frame.len(), self.size));
+        }
+        if field(0, 6) != Some(&self.destination) || field(6, 6) != Some(&self.source) {
+            return wrong(format!("Ethernet addresses {:02x?}", &frame[..12]));
+        }
+        let (expected, found) = (
+            checksum(frame, start + STAMP_SIZE),
+            u32_at(frame, start + 20),
+        );
+        if expected != found {
+            return wrong(format!("checksum {found:#010x}, computed {expected:#010x}"));
+        }
+        let ours = self.header();
+        if header.get(1) != Some(&ours[1]) || header.get(4..6) != Some(&ours[4..6]) {
+            return wrong(format!("virtio-net header {header:02x?}"));
+        }
+        Found::Sound(stamp)
+    }
+
+    /// A frame between our addresses and without our mark can only be one of ours that was damaged.
+    fn without_magic(&self, frame: &[u8]) -> Found {
+        if frame.get(..6) == Some(&self.destination) && frame.get(6..12) == Some(&self.source) {
+            let start = &frame[..frame.len().min(48)];
+            return Found::Corrupted(format!(
+                "a packet of {} bytes without a stamp: {start:02x?}",
+                frame.len()
+            ));
+        }
+        Found::Foreign
+    }
+}
+
+fn u32_at(frame: &[u8], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    if let Some(found) = frame.get(at..at + 4) {
+        bytes.copy_from_slice(found);
+    }
+    u32::from_le_bytes(bytes)
+}
+
+/// CRC over the frame, with four zero bytes in place of the checksum, which ends at `stamp_end`.
+fn checksum(frame: &[u8], stamp_end: usize) -> u32 {
+    let (stamped, rest) = frame.split_at(stamp_end.min(frame.len()));
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(
+        stamped
+            .get(CHECKED_FROM..stamped.len().saturating_sub(4))
+            .unwrap_or(&[]),
+    );
+    hasher.update(&[0; 4]);
+    hasher.update(rest);
+    hasher.finalize()
+}
+
+/// Filler of `len` bytes: a window into random bytes that moves with the stamp.
+fn filler(stamp: Stamp, len: usize) -> &'static [u8] {
+    const WINDOWS: u64 = 251;
+    static RANDOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[7]
+        };
+        (0..SIZES.end + 256).map(|_| next()).collect()
+    });
+    let start = (stamp.sequence.wrapping_add(u64::from(stamp.flow)) % WINDOWS) as usize; // CAST: Below 251.
+    &RANDOM[start..start + len]
+}
+
+/// Sum of big-endian 16-bit words as the Internet checksum takes it.
+fn ones_complement_sum(bytes: &[u8]) -> u16 {
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16 // CAST: Folded above.
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(size: usize, segmented: bool) -> Shape {
+        Shape {
+            size,
+            segmented,
+            source: GUEST_MAC,
+            destination: PEER_MAC,
+        }
+    }
+
+    const STAMP: Stamp = Stamp {
+        flow: 3,
+        sequence: 0x1_0000_0002,
+    };
+
+    #[test]
+    fn frame_reads_as_it_was_written() {
+        for shape in [
+            shape(60, false),
+            shape(1514, false),
+            shape(65535, true),
+            shape(1600, true),
+        ] {
+            let mut frame = Vec::new();
+            shape.write(STAMP, &mut frame);
+            assert_eq!(frame.len(), shape.size);
+            assert_eq!(shape.read(&shape.header(), &frame), Found::Sound(STAMP));
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_is_seen() {
+        let shape = shape(64, false);
+        let mut frame = Vec::new();
+        shape.write(STAMP, &mut frame);
+        for bit in 0..64 * 8 {
+            let mut damaged = frame.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let found = shape.read(&shape.header(), &damaged);
+            assert!(matches!(found, Found::Corrupted(_)), "bit {bit}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn frame_of_another_size_or_offload_is_corrupted() {
+        let shape = shape(4000, true);
+        let mut frame = Vec::new();
+        shape.write(STAMP, &mut frame);
+        let header = shape.header();
+        assert!(matches!(
+            shape.read(&header, &frame[..3999]),
+            Found::Corrupted(_)
+        ));
+        assert!(matches!(shape.read(&[0; 12], &frame), Found::Corrupted(_)));
+        assert_eq!(shape.reversed().read(&header, &[0xff; 60]), Found::Foreign);
+    }
+
+    #[test]
+    fn ip_header_sums_to_all_ones() {
+        let mut frame = Vec::new();
+        shape(65535, true).write(STAMP, &mut frame);
+        assert_eq!(
+            ones_complement_sum(&frame[ETH_SIZE..ETH_SIZE + IP_SIZE]),
+            0xffff
+        );
+    }
+}

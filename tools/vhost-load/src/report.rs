@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The line of results.
+
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::args::Plan;
+use crate::check::Tally;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::vring::Vring;
+
+/// Results of a run, in the order in which they are printed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `tx`, `rx` or `rr`.
+    pub mode: &'static str,
+    /// Packets that arrived; for `rr`, round trips.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Kicks written, both rings.
+    pub kicks: u64,
+    /// Calls read, both rings.
+    pub calls: u64,
+    /// Kicks for each packet.
+    pub kicks_per_packet: f64,
+    /// Calls for each packet.
+    pub calls_per_packet: f64,
+    /// From the first packet to the last.
+    pub elapsed_ns: u64,
+    /// Time for each packet.
+    pub ns_per_packet: f64,
+    /// CPU time of the worker.
+    pub worker_cpu_ns: Option<u64>,
+    /// Kicks of the tx ring.
+    pub tx_kicks: u64,
+    /// Calls of the tx ring.
+    pub tx_calls: u64,
+    /// Avail index of the tx ring.
+    pub tx_avail_idx: u16,
+    /// Used index of the tx ring.
+    pub tx_used_idx: u16,
+    /// Kicks of the rx ring.
+    pub rx_kicks: u64,
+    /// Calls of the rx ring.
+    pub rx_calls: u64,
+    /// Avail index of the rx ring.
+    pub rx_avail_idx: u16,
+    /// Used index of the rx ring.
+    pub rx_used_idx: u16,
+    /// How often the backend was detached and attached.
+    pub reattached: u64,
+    /// Median of the round trip times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<u64>,
+    /// The time that 99 of 100 round trips do not exceed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+    /// The longest round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ns: Option<u64>,
+    /// Frames that others sent.
+    pub foreign: u64,
+    /// Frames that the capturing socket had no room for: not the device's fault.
+    pub capture_drops: u64,
+    /// `yes` if payloads were checked.
+    pub verified: &'static str,
+    /// Packets that never came.
+    pub lost: u64,
+    /// Packets that came late.
+    pub reordered: u64,
+    /// Packets that came changed.
+    pub corrupted: u64,
+    /// Packets that came twice.
+    pub duplicated: u64,
+    /// `OK` or `FAILED`.
+    pub result: &'static str,
+    /// The first violation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub violation: Option<String>,
+}
+
+/// What a run measured, apart from its session's own counters.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Checks of the payload.
+    pub tally: Tally,
+    /// From first to last.
+    pub elapsed: Duration,
+    /// CPU time of the worker.
+    pub worker_cpu: Option<Duration>,
+    /// Reattachments.
+    pub reattached: u64,
+    /// Frames the capture had no room for.
+    pub capture_drops: u64,
+    /// Round trip times.
+    pub latencies: Vec<Duration>,
+}
+
+impl Report {
+    /// Puts a run's results together.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading the eventfds.
+    pub fn new(
+        mode: &'static str,
+        plan: &Plan,
+        session: &mut Session,
+        mut measured: Measured,
+    ) -> Result<Self, Failure> {
+        for vring in [&mut session.rx, &mut session.tx] {
+            vring.take_calls()?;
+            let errors = vring.take_errors()?;
+            if errors > 0 {
+                let name = crate::failure::ring_name(vring.index);
+                measured.tally.violation(|| {
+                    format!("error: the device signalled err {errors} times on the {name} ring")
+                });
+            }
+        }
+        let (rx, tx) = (&session.rx, &session.tx);
+        let Measured {
+            mut tally,
+            elapsed,
+            worker_cpu,
+            reattached,
+            capture_drops,
+            mut latencies,
+        } = measured;
+        latencies.sort_unstable();
+        let packets = tally.received;
+        let (kicks, calls) = (rx.kicks() + tx.kicks(), rx.calls() + tx.calls());
+        let used = |vring: &Vring| vring.queue.used_idx();
+        Ok(Self {
+            mode,
+            packets,
+            bytes: packets * plan.shape.size as u64, // CAST: Widens.
+            kicks,
+            calls,
+            kicks_per_packet: per(kicks, packets),
+            calls_per_packet: per(calls, packets),
+            elapsed_ns: nanos(elapsed),
+            ns_per_packet: per(nanos(elapsed), packets),
+            worker_cpu_ns: worker_cpu.map(nanos),
+            tx_kicks: tx.kicks(),
+            tx_calls: tx.calls(),
+            tx_avail_idx: tx.queue.avail_idx(),
+            tx_used_idx: used(tx),
+            rx_kicks: rx.kicks(),
+            rx_calls: rx.calls(),
+            rx_avail_idx: rx.queue.avail_idx(),
+            rx_used_idx: used(rx),
+            reattached,
+            p50_ns: percentile(&latencies, 50),
+            p99_ns: percentile(&latencies, 99),
+            max_ns: percentile(&latencies, 100),
+            foreign: tally.foreign,
+            capture_drops,
+            verified: if plan.options.no_verify { "no" } else { "yes" },
+            lost: tally.lost,
+            reordered: tally.reordered,
+            corrupted: tally.corrupted,
+            duplicated: tally.duplicated,
+            result: if tally.first.is_none() {
+                "OK"
+            } else {
+                "FAILED"
+            },
+            violation: tally.first.take(),
+        })
+    }
+
+    /// Whether no check failed.
+    pub fn is_ok(&self) -> bool {
+        self.violation.is_none()
+    }
+
+    /// The results as JSON.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or(Value::Null)
+    }
+
+    /// The results as one line of `key=value`, which ends with OK or FAILED.
+    pub fn to_line(&self) -> String {
+        let mut line = String::new();
+        let json = self.to_json();
+        let shown = |key: &str| key != "violation";
+        for (key, value) in json
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| shown(key))
+        {
+            let separator = if line.is_empty() { "" } else { " " };
+            // Writing to a string cannot fail.
+            let _ = match value {
+                Value::String(text) => write!(line, "{separator}{key}={text}"),
+                Value::Number(number) if number.is_f64() => {
+                    write!(
+                        line,
+                        "{separator}{key}={:.5}",
+                        number.as_f64().unwrap_or(0.0)
+                    )
+                }
+                Value::Null => write!(line, "{separator}{key}=unknown"),
+                other => write!(line, "{separator}{key}={other}"),
+            };
+        }
+        line
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// `part` for each of `whole`, 0 if there is none.
+#[expect(clippy::float_arithmetic, reason = "a ratio for people to read")]
+fn per(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64 // CAST: Exact up to 2^53.
+}
+
+fn percentile(sorted: &[Duration], percent: usize) -> Option<u64> {
+    let last = sorted.len().checked_sub(1)?;
+    let rank = (sorted.len() * percent)
+        .div_ceil(100)
+        .saturating_sub(1)
+        .min(last);
+    sorted.get(rank).copied().map(nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_ranks() {
+        let sorted: Vec<Duration> = (1..=200).map(Duration::from_nanos).collect();
+        assert_eq!(percentile(&sorted, 50), Some(100));
+        assert_eq!(percentile(&sorted, 99), Some(198));
+        assert_eq!(percentile(&sorted, 100), Some(200));
+        assert_eq!(percentile(&[], 50), None);
+    }
+
+    #[test]
+    fn ratio_of_nothing_is_zero() {
+        assert_eq!(per(0, 0).to_bits(), 0f64.to_bits());
+        assert!((per(1, 4) - 0.25).abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Host to guest.
+
+use anyhow::Result;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+use vhost_driver::CallWhen;
+use vhost_uapi::netdev;
+
+use crate::args::Plan;
+use crate::check::Checker;
+use crate::failure::{Failure, Patience};
+use crate::gate::Gate;
+use crate::guest::RxHalf;
+use crate::report::{Measured, Report};
+use crate::run::{self, Stopper};
+use crate::session::Session;
+use crate::wire::{self, Sending, Wire};
+use crate::worker::Worker;
+
+/// How long to wait for a call before looking around.
+const LOOK_AROUND: Duration = Duration::from_millis(50);
+
+/// Sends packets into the tap and checks what arrives in the rx ring.
+///
+/// # Errors
+///
+/// What kept it from running; what it found wrong is in the report.
+pub fn run(plan: &Plan) -> Result<Report> {
+    let mut session = run::open(plan)?;
+    let wire = run::open_wire(plan, &session)?;
+    // The tap drops what its ring has no room for. Half of it leaves room for what others send.
+    let ring = netdev::tx_queue_len(session.device.tap.name())? / 2;
+    let gate = Gate::new(ring.clamp(1, wire::frames_that_fit(plan.shape.size)));
+    let measured = drive(plan, &mut session, &wire, &gate)?;
+    Ok(Report::new("rx", plan, &mut session, measured)?)
+}
+
+fn drive(plan: &Plan, session: &mut Session, wire: &Wire, gate: &Gate) -> Result<Measured> {
+    let rings = [*session.rx.queue.layout(), *session.tx.queue.layout()];
+    let (device, memory, buffers) = (
+        session.device.clone(),
+        session.memory.clone(),
+        session.buffers[0],
+    );
+    let worker = session.worker.clone();
+    let cpu_time = || worker.as_ref().and_then(Worker::cpu_time);
+    let stop = AtomicBool::new(false);
+    let mut measured = Measured::default();
+
+    let mut receiver = Receiver::new(plan, RxHalf::new(plan, &mut session.rx, buffers), gate);
+    receiver.rx.refill()?;
+    device.attach()?;
+    let before = cpu_time();
+    thread::scope(|scope| {
+        let stopper = Stopper(&stop);
+        let host = scope.spawn(|| {
+            run::pin_peer(plan)?;
+            let sent = wire.send(&sending(plan), gate, &stop);
+            gate.close();
+            run::finding(sent)
+        });
+        let reattach = plan.options.reattach.map(|millis| {
+            let every = Duration::from_millis(millis);
+            let (device, memory, rings, stop) = (&device, &memory, &rings, &stop);
+            scope.spawn(move || run::reattach(device, memory, rings, every, stop))
+        });
+        let received = run::finding(receiver.run());
+        drop(stopper);
+        measured.worker_cpu = cpu_time()
+            .zip(before)
+            .map(|(after, before)| after.saturating_sub(before));
+        let sent = run::join(host)?;
+        let reattached = run::finding(reattach.map_or(Ok(0), run::join))?;
+
+        let checker = &mut receiver.checker;
+        measured.elapsed = received?.unwrap_or_else(|what| checker.fail(what));
+        measured.reattached = reattached.unwrap_or_else(|what| checker.fail(what));
+        let sent = sent.unwrap_or_else(|what| checker.fail(what));
+        let sequences = (sent + plan.count).saturating_sub(plan.total());
+        measured.tally = receiver.checker.finish(&[sequences]);
+        Ok(measured)
+    })
+}
+
+fn sending(plan: &Plan) -> Sending {
+    Sending {
+        count: plan.count,
+        until: plan.duration.map(|duration| Instant::now() + duration),
+        pace: plan.pace,
+        injection: plan.injection,
+        patience: plan.stall,
+        verified: !plan.options.no_verify,
+    }
+}
+
+/// The driver's loop.
+struct Receiver<'a> {
+    plan: &'a Plan,
+    rx: RxHalf<'a>,
+    gate: &'a Gate,
+    checker: Checker,
+}
+
+impl<'a> Receiver<'a> {
+    fn new(plan: &'a Plan, rx: RxHalf<'a>, gate: &'a Gate) -> Self {
+        let checker = Checker::new(1);
+        Self {
+            plan,
+            rx,
+            gate,
+            checker,
+        }
+    }
+
+    /// Receives until the host has sent its last and everything is here. Returns how long that took.
+    fn run(&mut self) -> Result<Duration, Failure> {
+        let start = Instant::now();
+        let mut last = start;
+        let mut patience = Patience::new(self.plan.stall);
+        loop {
+            if self.drain()? > 0 {
+                last = Instant::now();
+                patience.progress();
+                self.rx.refill()?;
+                continue;
+            }
+            if self.gate.is_finished() {
+                return Ok(last - start);
+            }
+            let (seen, sent) = (self.gate.seen(), self.gate.total());
+            let waited = patience.wait(|| format!("{seen} of {sent} packets arrived"));
+            if waited.is_err() && self.gate.is_closed() {
+                // All were sent: the check knows which are missing.
+                return Ok(last - start);
+            }
+            waited?;
+            self.rx.vring().wait_call(CallWhen::Next, LOOK_AROUND)?;
+        }
+    }
+
+    /// Takes what has arrived. Returns how many packets.
+    fn drain(&mut self) -> Result<u64, Failure> {
+        let checker = &mut self.checker;
+        if self.plan.options.no_verify {
+            let count = self.rx.drain(|_, _| {})?;
+            checker.count(count);
+            self.gate.saw(count);
+            return Ok(count);
+        }
+        let shape = self.plan.shape.reversed();
+        let before = checker.tally().received;
+        let count = self.rx.drain(|header, frame| {
+            checker.note(shape.read(header, frame));
+        })?;
+        self.gate.saw(checker.tally().received - before);
+        Ok(count)
+    }
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A vhost-net device with everything it needs: owner, memory, rings, tap.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use anyhow::{bail, ensure, Context, Result};
+use std::os::fd::AsFd;
+use vhost_driver::{Gpa, GuestMemory, Indirect, RingFeatures, RingLayout, Virtqueue};
+use vhost_uapi::{features, netdev, MemoryRegion, Offload, Tap, TapOptions, VhostNet, VringAddr};
+
+use crate::failure::{ring_name, Failure};
+use crate::vring::{Vring, RX, TX};
+use crate::worker::Worker;
+
+/// What a session is made of. [`SessionOptions::default`] is a plain one, for tests to change.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// The device node.
+    pub node: PathBuf,
+    /// Feature bits to agree on.
+    pub features: u64,
+    /// Descriptors of each ring.
+    pub ring_size: u32,
+    /// What the ring indices start at.
+    pub start: u16,
+    /// Descriptors of an indirect table, if the feature is agreed on.
+    pub indirect_entries: u16,
+    /// Bytes of buffers for rx and for tx.
+    pub buffer_bytes: [u64; 2],
+    /// Regions of the memory table. With two or more, the first holds the rings.
+    pub regions: usize,
+    /// Whether the driver's addresses are the owner's. Only with one region.
+    pub identity: bool,
+    /// Busy polling window of both rings, in microseconds; nothing leaves it alone.
+    pub busyloop: Option<u32>,
+    /// Send buffer of the tap in bytes; `i32::MAX` is unlimited.
+    pub sndbuf: i32,
+    /// An interface to use in place of a new tap.
+    pub macvtap: Option<String>,
+    /// Largest packet of the tap, if not the ordinary one.
+    pub mtu: Option<u32>,
+    /// Whether the worker is a kernel thread; nothing leaves it to the module.
+    pub kthread: Option<bool>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            node: PathBuf::from("/dev/vhost-net"),
+            features: 1 << features::VERSION_1 | 1 << features::EVENT_IDX,
+            ring_size: 256,
+            start: 0,
+            indirect_entries: 0,
+            buffer_bytes: [1 << 20; 2],
+            regions: 1,
+            identity: false,
+            busyloop: None,
+            sndbuf: i32::MAX,
+            macvtap: None,
+            mtu: None,
+            kthread: None,
+        }
+    }
+}
+
+/// The device and its backend: what threads share.
+#[derive(Debug)]
+pub struct Device {
+    /// The open node.
+    pub vhost: VhostNet,
+    /// The backend.
+    pub tap: Tap,
+}
+
+impl Device {
+    /// Attaches the tap to both rings.
+    ///
+    /// # Errors
+    ///
+    /// Those of `VHOST_NET_SET_BACKEND`.
+    pub fn attach(&self) -> Result<(), Failure> {
+        for index in [RX, TX] {
+            self.vhost.set_backend(index, Some(self.tap.as_fd()))?;
+        }
+        Ok(())
+    }
+
+    /// Detaches the tap. The device touches neither ring nor buffers when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of `VHOST_NET_SET_BACKEND`.
+    pub fn detach(&self) -> Result<(), Failure> {
+        for index in [RX, TX] {
+            self.vhost.set_backend(index, None)?;
+        }
+        Ok(())
+    }
+
+    /// Reads where the device is in a detached ring, and has it go on from there.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::State`] if it is not where its used index is: then it has chains that it will never return.
+    pub fn reload_base(
+        &self,
+        memory: &GuestMemory,
+        ring: &RingLayout,
+        index: u32,
+    ) -> Result<(), Failure> {
+        let base = self.vhost.vring_base(index)?;
+        let used = memory.load_u16(ring.used_idx(), Ordering::Acquire);
+        if base != u32::from(used) {
+            let name = ring_name(index);
+            return Err(Failure::State(format!(
+                "{name} ring: base {base} after detach, used index {used}"
+            )));
+        }
+        Ok(self.vhost.set_vring_base(index, base)?)
+    }
+}
+
+/// A device ready for traffic.
+#[derive(Debug)]
+pub struct Session {
+    /// Device and backend.
+    pub device: Arc<Device>,
+    /// What driver and device share.
+    pub memory: GuestMemory,
+    /// The ring the guest receives from.
+    pub rx: Vring,
+    /// The ring the guest sends to.
+    pub tx: Vring,
+    /// Where the buffers for rx and for tx begin.
+    pub buffers: [Gpa; 2],
+    /// The thread that does the device's work, if it was found.
+    pub worker: Option<Worker>,
+}
+
+/// The parts of the guest's memory.
+struct Places {
+    ring_bytes: u64,
+    table_bytes: u64,
+    entries: u16,
+}
+
+impl Places {
+    fn new(options: &SessionOptions) -> Result<Self> {
+        let indirect = features::has(options.features, features::INDIRECT);
+        let entries = if indirect {
+            options.indirect_entries
+        } else {
+            0
+        };
+        let num = RingLayout::new(options.ring_size, Gpa(0))?.num;
+        Ok(Self {
+            ring_bytes: RingLayout::size(num).next_multiple_of(64),
+            table_bytes: Indirect::size(num, entries).next_multiple_of(64),
+            entries,
+        })
+    }
+
+    fn control_bytes(&self) -> u64 {
+        2 * (self.ring_bytes + self.table_bytes)
+    }
+
+    fn memory(&self, options: &SessionOptions) -> Result<GuestMemory> {
+        const BASE: Gpa = Gpa(0x1_0000_0000);
+        let data: u64 = options.buffer_bytes.iter().sum();
+        let sizes = match options.regions.checked_sub(1) {
+            None => bail!("a device needs at least 1 region of memory"),
+            Some(0) => vec![self.control_bytes() + data],
+            Some(pieces) => {
+                let piece = data.div_ceil(pieces as u64); // CAST: Widens.
+                let mut sizes = vec![self.control_bytes()];
+                sizes.extend(std::iter::repeat_n(piece, pieces));
+                sizes
+            }
+        };
+        let sizes: Result<Vec<usize>, _> = sizes.into_iter().map(usize::try_from).collect();
+        let base = (!options.identity).then_some(BASE);
+        GuestMemory::new(&sizes?, base).context("guest memory")
+    }
+
+    fn queue(
+        &self,
+        options: &SessionOptions,
+        memory: &GuestMemory,
+        index: u32,
+    ) -> Result<Virtqueue> {
+        let start = memory.base() + u64::from(index) * (self.ring_bytes + self.table_bytes);
+        let tables = start + self.ring_bytes;
+        let entries = self.entries;
+        let has = |bit| features::has(options.features, bit);
+        let features = RingFeatures {
+            event_idx: has(features::EVENT_IDX),
+            indirect: (entries > 0).then_some(Indirect { tables, entries }),
+            notify_on_empty: has(features::NOTIFY_ON_EMPTY),
+        };
+        let layout = RingLayout::new(options.ring_size, start)?;
+        Ok(Virtqueue::new(
+            memory.clone(),
+            layout,
+            features,
+            options.start,
+        )?)
+    }
+}
+
+impl Session {
+    /// Opens and sets up everything; [`Device::attach`] is what starts the traffic.
+    ///
+    /// # Errors
+    ///
+    /// The first call that failed, and what to do about it where that is known.
+    pub fn open(options: &SessionOptions) -> Result<Self> {
+        let vhost = open_node(options)?;
+        let before = Worker::own_name();
+        vhost.set_owner()?;
+        let worker = Worker::find(&before);
+
+        let places = Places::new(options)?;
+        let memory = places.memory(options)?;
+        let tap = open_tap(options)?;
+        vhost.set_features(options.features)?;
+        set_memory(&vhost, &memory)?;
+        let mut rings = Vec::new();
+        for index in [RX, TX] {
+            let vring = Vring::new(index, places.queue(options, &memory, index)?)?;
+            set_ring(&vhost, options, &memory, &vring)?;
+            rings.push(vring);
+        }
+        let (Some(tx), Some(rx)) = (rings.pop(), rings.pop()) else {
+            bail!("two rings were made above");
+        };
+        let first = memory.base() + places.control_bytes();
+        let second = first + options.buffer_bytes[0];
+        Ok(Self {
+            device: Arc::new(Device { vhost, tap }),
+            memory,
+            rx,
+            tx,
+            buffers: [first, second],
+            worker,
+        })
+    }
+}
+
+fn open_node(options: &SessionOptions) -> Result<VhostNet> {
+    let hint =
+        "is the module loaded, and are you root? (modprobe vhost_net, or insmod vhost_net_rs.ko)";
+    let vhost = VhostNet::open(&options.node, true).context(hint)?;
+    let offered = vhost.features()?;
+    let missing = options.features & !offered;
+    ensure!(
+        missing == 0,
+        "{} does not offer {}; it offers {}",
+        options.node.display(),
+        features::describe(missing),
+        features::describe(offered)
+    );
+    if let Some(kthread) = options.kthread {
+        vhost.set_fork_from_owner(u8::from(!kthread))?;
+    }
+    Ok(vhost)
+}
+
+fn open_tap(options: &SessionOptions) -> Result<Tap> {
+    // Without a header on the tap, vhost makes and strips it.
+    let no_header = features::has(options.features, features::ANY_LAYOUT);
+    let header_size = features::net_header_size(options.features);
+    let tap_options = TapOptions {
+        vnet_hdr_size: (!no_header).then_some(header_size),
+        sndbuf: options.sndbuf,
+        offload: Offload::Tcp,
+    };
+    let tap = match &options.macvtap {
+        Some(name) => Tap::open_macvtap(name, &tap_options),
+        None => Tap::create(&tap_options),
+    };
+    let tap = tap.context("a tap needs the tun module and CAP_NET_ADMIN")?;
+    let name = tap.name();
+    netdev::disable_ipv6(name)?;
+    if let Some(mtu) = options.mtu {
+        netdev::set_mtu(name, mtu)?;
+    }
+    netdev::set_up(name)?;
+    Ok(tap)
+}
+
+fn set_memory(vhost: &VhostNet, memory: &GuestMemory) -> Result<()> {
+    let region = |region: &vhost_driver::Region| MemoryRegion {
+        guest_phys_addr: region.gpa.0,
+        memory_size: region.size,
+        userspace_addr: region.uva,
+    };
+    let table: Vec<MemoryRegion> = memory.regions().iter().map(region).collect();
+    let hint = || {
+        format!(
+            "{} regions (the module's parameter max_mem_regions is the limit)",
+            table.len()
+        )
+    };
+    vhost.set_mem_table(&table).with_context(hint)
+}
+
+fn set_ring(
+    vhost: &VhostNet,
+    options: &SessionOptions,
+    memory: &GuestMemory,
+    vring: &Vring,
+) -> Result<()> {
+    let ring = vring.queue.layout();
+    let index = vring.index;
+    let uva = |gpa| {
+        memory
+            .uva(gpa, 1)
+            .context("a ring outside of the guest's memory")
+    };
+    let addr = VringAddr {
+        flags: 0,
+        desc: uva(ring.desc)?,
+        used: uva(ring.used)?,
+        avail: uva(ring.avail)?,
+        log: 0,
+    };
+    vhost.set_vring_num(index, u32::from(ring.num))?;
+    vhost.set_vring_base(index, u32::from(options.start))?;
+    vhost.set_vring_addr(index, &addr)?;
+    vhost.set_vring_kick(index, Some(vring.kick.as_fd()))?;
+    vhost.set_vring_call(index, Some(vring.call.as_fd()))?;
+    vhost.set_vring_err(index, Some(vring.err.as_fd()))?;
+    if let Some(micros) = options.busyloop {
+        vhost.set_vring_busyloop_timeout(index, micros)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Guest to host.
+
+use anyhow::Result;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+use vhost_driver::CallWhen;
+use vhost_uapi::netdev;
+
+use crate::args::Plan;
+use crate::check::Tally;
+use crate::failure::{Failure, Patience};
+use crate::frame::Stamp;
+use crate::gate::Gate;
+use crate::guest::TxHalf;
+use crate::inject::Emission;
+use crate::report::{Measured, Report};
+use crate::run::{self, Stopper};
+use crate::session::Session;
+use crate::wire::{self, Wire};
+use crate::worker::Worker;
+
+/// How long to wait for a call before looking around.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+/// Sends packets through the tx ring and checks what comes out of the tap.
+///
+/// # Errors
+///
+/// What kept it from running; what it found wrong is in the report.
+pub fn run(plan: &Plan) -> Result<Report> {
+    let mut session = run::open(plan)?;
+    let wire = (!plan.options.no_verify)
+        .then(|| run::open_wire(plan, &session))
+        .transpose()?;
+    let measured = match &wire {
+        Some(wire) => checked(plan, &mut session, wire)?,
+        None => counted(plan, &mut session)?,
+    };
+    Ok(Report::new("tx", plan, &mut session, measured)?)
+}
+
+/// A run whose packets are captured and checked.
+fn checked(plan: &Plan, session: &mut Session, wire: &Wire) -> Result<Measured> {
+    let gate = Gate::new(wire::frames_that_fit(plan.shape.size));
+    let stop = AtomicBool::new(false);
+    let mut measured = Measured::default();
+    thread::scope(|scope| {
+        let stopper = Stopper(&stop);
+        let capture = scope.spawn(|| run::pin_peer(plan).map(|()| wire.capture(1, &gate, &stop)));
+        let sent = drive(plan, session, &gate, &mut measured)?;
+        if sent.is_ok() {
+            await_capture(plan, &gate);
+        }
+        drop(stopper);
+        let mut checker = run::join(capture)??;
+        sent.unwrap_or_else(|what| checker.fail(what));
+        measured.tally = checker.finish(&[sequences(plan, gate.total())]);
+        measured.capture_drops = wire.drops()?;
+        Ok(measured)
+    })
+}
+
+/// How many sequence numbers were used up by `sent` packets.
+fn sequences(plan: &Plan, sent: u64) -> u64 {
+    (sent + plan.count).saturating_sub(plan.total())
+}
+
+/// Waits until everything sent was captured, or nothing more comes: the check says then what is missing.
+fn await_capture(plan: &Plan, gate: &Gate) {
+    let mut patience = Patience::new(plan.stall);
+    let mut seen = gate.seen();
+    while seen < gate.total() && patience.wait(String::new).is_ok() {
+        thread::sleep(Duration::from_millis(1));
+        if gate.seen() > seen {
+            seen = gate.seen();
+            patience.progress();
+        }
+    }
+}
+
+/// A run whose packets the interface counts.
+fn counted(plan: &Plan, session: &mut Session) -> Result<Measured> {
+    let name = run::wire_name(plan, session);
+    let packets = || netdev::statistic(&name, "rx_packets");
+    let gate = Gate::new(u64::MAX);
+    let mut measured = Measured::default();
+    let before = packets()?;
+    let sent = drive(plan, session, &gate, &mut measured)?;
+    let received = packets()?.saturating_sub(before);
+    let mut tally = Tally {
+        received,
+        ..Tally::default()
+    };
+    match sent {
+        Err(what) => tally.violation(|| what),
+        Ok(()) if received != gate.total() => {
+            let sent = gate.total();
+            tally.lost = sent.saturating_sub(received);
+            tally.violation(|| format!("lost: {sent} packets sent, {received} counted by {name}"));
+        }
+        Ok(()) => {}
+    }
+    measured.tally = tally;
+    Ok(measured)
+}
+
+/// Sends, with the backend detached and attached meanwhile if the plan has it so.
+fn drive(
+    plan: &Plan,
+    session: &mut Session,
+    gate: &Gate,
+    measured: &mut Measured,
+) -> Result<Result<(), String>> {
+    session.device.attach()?;
+    let worker = session.worker.clone();
+    let cpu_time = || worker.as_ref().and_then(Worker::cpu_time);
+    let before = cpu_time();
+    let rings = [*session.rx.queue.layout(), *session.tx.queue.layout()];
+    let (device, memory, buffers) = (
+        session.device.clone(),
+        session.memory.clone(),
+        session.buffers[1],
+    );
+    let tx = &mut session.tx;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stopper = Stopper(&stop);
+        let reattach = plan.options.reattach.map(|millis| {
+            let every = Duration::from_millis(millis);
+            let (device, memory, rings, stop) = (&device, &memory, &rings, &stop);
+            scope.spawn(move || run::reattach(device, memory, rings, every, stop))
+        });
+        let mut sender = Sender::new(plan, TxHalf::new(plan, tx, buffers), gate);
+        let sent = run::finding(sender.run())?;
+        gate.close();
+        drop(stopper);
+        measured.worker_cpu = cpu_time()
+            .zip(before)
+            .map(|(after, before)| after.saturating_sub(before));
+        let reattached = run::finding(reattach.map_or(Ok(0), run::join))?;
+        Ok(sent.and_then(|elapsed| {
+            measured.elapsed = elapsed;
+            measured.reattached = reattached?;
+            Ok(())
+        }))
+    })
+}
+
+/// The driver's loop.
+struct Sender<'a> {
+    plan: &'a Plan,
+    tx: TxHalf<'a>,
+    gate: &'a Gate,
+    nth: u64,
+    until: Option<Instant>,
+    due: Instant,
+}
+
+impl<'a> Sender<'a> {
+    fn new(plan: &'a Plan, tx: TxHalf<'a>, gate: &'a Gate) -> Self {
+        let now = Instant::now();
+        Self {
+            plan,
+            tx,
+            gate,
+            nth: 0,
+            until: plan.duration.map(|duration| now + duration),
+            due: now,
+        }
+    }
+
+    /// Sends everything. Returns how long that took, until the device was done with the last packet.
+    fn run(&mut self) -> Result<Duration, Failure> {
+        let start = Instant::now();
+        let mut patience = Patience::new(self.plan.stall);
+        let eager = self.plan.options.stream || !self.plan.pace.is_zero();
+        loop {
+            let added = self.fill()?;
+            if added > 0 {
+                self.tx.vring().publish()?;
+            }
+            let reaped = if eager || added == 0 {
+                self.tx.reap()?
+            } else {
+                0
+            };
+            if added + reaped > 0 {
+                patience.progress();
+                continue;
+            }
+            let outstanding = self.tx.vring().queue.outstanding();
+            if outstanding == 0 && self.is_done() {
+                return Ok(start.elapsed());
+            }
+            patience.wait(|| {
+                format!(
+                    "the device has {outstanding} packets, the capture has {} of {}",
+                    self.gate.seen(),
+                    self.nth
+                )
+            })?;
+            if self.is_done() || self.gate.wait_room() {
+                let when = if self.plan.options.stream {
+                    CallWhen::Next
+                } else {
+                    CallWhen::All
+                };
+                self.tx.vring().wait_call(when, LOOK_AROUND)?;
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.nth >= self.plan.total() || self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Adds packets: as many as fit, as make a batch, or as are due. Returns how many.
+    fn fill(&mut self) -> Result<u64, Failure> {
+        let batch = self.plan.options.batch.map_or(u64::MAX, u64::from);
+        let most = if self.plan.pace.is_zero() { batch } else { 1 };
+        let mut added = 0;
+        while added < most && !self.is_done() && self.gate.has_room() {
+            if !self.tx.has_room() {
+                break;
+            }
+            self.due = wire::pace(self.due, self.plan.pace);
+            let Emission { sequence, corrupt } = Emission::new(self.nth, self.plan.injection);
+            self.gate.sent(1);
+            self.tx.push(Stamp { flow: 0, sequence }, corrupt)?;
+            self.nth += 1;
+            added += 1;
+        }
+        Ok(added)
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A ring with its eventfds and the buffers behind it.
+
+use std::time::Duration;
+use vhost_driver::{CallWhen, Gpa, Segment, Used, Virtqueue};
+use vhost_uapi::EventFd;
+
+use crate::failure::Failure;
+
+/// Index of the ring that the guest receives from.
+pub const RX: u32 = 0;
+/// Index of the ring that the guest sends to.
+pub const TX: u32 = 1;
+
+/// A virtqueue, and what makes it one end of a vhost ring.
+#[derive(Debug)]
+pub struct Vring {
+    /// [`RX`] or [`TX`].
+    pub index: u32,
+    /// The driver's half of the ring.
+    pub queue: Virtqueue,
+    /// Driver to device.
+    pub kick: EventFd,
+    /// Device to driver.
+    pub call: EventFd,
+    /// The device's complaints.
+    pub err: EventFd,
+    kicks: u64,
+    calls: u64,
+}
+
+impl Vring {
+    /// Makes the eventfds of a ring.
+    ///
+    /// # Errors
+    ///
+    /// Those of eventfd(2).
+    pub fn new(index: u32, queue: Virtqueue) -> Result<Self, Failure> {
+        Ok(Self {
+            index,
+            queue,
+            kick: EventFd::new()?,
+            call: EventFd::new()?,
+            err: EventFd::new()?,
+            kicks: 0,
+            calls: 0,
+        })
+    }
+
+    /// Kicks written.
+    pub fn kicks(&self) -> u64 {
+        self.kicks
+    }
+
+    /// Calls read: the sum of the counts.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Shows the device what was added, and kicks it if it wants that.
+    ///
+    /// # Errors
+    ///
+    /// Those of write(2).
+    pub fn publish(&mut self) -> Result<(), Failure> {
+        self.queue.publish();
+        if self.queue.wants_kick() {
+            self.kick.signal()?;
+            self.kicks += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes back a used chain.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Device`] if the device broke the rules of the ring.
+    pub fn pop_used(&mut self) -> Result<Option<Used>, Failure> {
+        let index = self.index;
+        let broken = |source| Failure::Device { index, source };
+        self.queue.pop_used().map_err(broken)
+    }
+
+    /// Waits for a call, `timeout` at most. Calls are off again afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Those of poll(2) and read(2).
+    pub fn wait_call(&mut self, when: CallWhen, timeout: Duration) -> Result<(), Failure> {
+        if self.queue.enable_calls(when) {
+            self.calls += self.call.wait(timeout)?;
+        }
+        self.queue.disable_calls();
+        Ok(())
+    }
+
+    /// Counts the calls that nobody waited for.
+    ///
+    /// # Errors
+    ///
+    /// Those of read(2).
+    pub fn take_calls(&mut self) -> Result<(), Failure> {
+        self.calls += self.call.take()?;
+        Ok(())
+    }
+
+    /// The device's complaints since the last look at them.
+    ///
+    /// # Errors
+    ///
+    /// Those of read(2).
+    pub fn take_errors(&self) -> Result<u64, Failure> {
+        Ok(self.err.take()?)
+    }
+}
+
+/// Equal pieces of guest memory, each big enough for one packet or one receive buffer.
+#[derive(Debug)]
+pub struct Buffers {
+    base: Gpa,
+    stride: u64,
+    free: Vec<u32>,
+}
+
+impl Buffers {
+    /// Cuts the memory from `base` on into `count` pieces, `stride` bytes apart.
+    pub fn new(base: Gpa, stride: u64, count: u32) -> Self {
+        let free = (0..count).rev().collect();
+        Self { base, stride, free }
+    }
+
+    /// Takes a piece that is not in use.
+    pub fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// Whether there is a piece to take.
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Gives a piece back.
+    pub fn put(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// Where a piece begins.
+    pub fn address(&self, slot: u32) -> Gpa {
+        self.base + self.stride * u64::from(slot)
+    }
+}
+
+/// How packets are laid out in chains.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Bytes of the virtio-net header.
+    pub header: u32,
+    /// Descriptors of a chain. With two or more, the first holds the header alone.
+    pub descriptors: u32,
+}
+
+impl Cut {
+    /// Cuts `len` bytes (header included) at `start` into the segments of a chain.
+    pub fn segments(&self, start: Gpa, len: u32, writable: bool, segments: &mut Vec<Segment>) {
+        segments.clear();
+        let mut push = |offset: u32, len: u32| {
+            let addr = start + u64::from(offset);
+            segments.push(Segment {
+                addr,
+                len,
+                writable,
+            });
+        };
+        let Some(pieces) = self.descriptors.checked_sub(1).filter(|pieces| *pieces > 0) else {
+            return push(0, len);
+        };
+        push(0, self.header);
+        let body = len - self.header;
+        let (each, rest) = (body / pieces, body % pieces);
+        let mut offset = self.header;
+        for piece in 0..pieces {
+            let len = each + u32::from(piece < rest);
+            push(offset, len);
+            offset += len;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(descriptors: u32, len: u32) -> Vec<u32> {
+        let mut segments = Vec::new();
+        Cut {
+            header: 12,
+            descriptors,
+        }
+        .segments(Gpa(0x1000), len, false, &mut segments);
+        let mut at = 0x1000;
+        for segment in &segments {
+            assert_eq!(segment.addr.0, at);
+            at += u64::from(segment.len);
+        }
+        segments.iter().map(|segment| segment.len).collect()
+    }
+
+    #[test]
+    fn pieces_follow_each_other_and_leave_nothing_out() {
+        assert_eq!(lengths(1, 76), [76]);
+        assert_eq!(lengths(2, 76), [12, 64]);
+        assert_eq!(lengths(4, 76), [12, 22, 21, 21]);
+    }
+
+    #[test]
+    fn buffers_are_taken_once() {
+        let mut buffers = Buffers::new(Gpa(64), 32, 2);
+        assert_eq!(
+            (buffers.take(), buffers.take(), buffers.take()),
+            (Some(0), Some(1), None)
+        );
+        buffers.put(1);
+        assert_eq!(
+            buffers.take().map(|slot| buffers.address(slot)),
+            Some(Gpa(96))
+        );
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The host's end of the wire: a packet socket on the tap's interface (or on one that a macvtap's packets come out of).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use vhost_uapi::{netdev, PacketSocket};
+
+use crate::check::Checker;
+use crate::failure::{Failure, Patience};
+use crate::frame::{self, Shape, Stamp};
+use crate::gate::Gate;
+use crate::inject::{self, Emission, Injection};
+
+/// Buffer of the packet socket, in bytes.
+const SOCKET_BUFFER: i32 = 32 << 20;
+/// How often a thread that waits looks whether it is over.
+const LOOK_AROUND: Duration = Duration::from_millis(50);
+
+/// The host's end of the wire.
+#[derive(Debug)]
+pub struct Wire {
+    socket: PacketSocket,
+    /// Shape of the frames that are received here.
+    shape: Shape,
+}
+
+/// How many frames of `size` bytes a socket surely holds: twice their size for what the kernel adds.
+pub fn frames_that_fit(size: usize) -> u64 {
+    const OVERHEAD: u64 = 2048;
+    const MOST: u64 = 4096;
+    let each = 2 * (size as u64) + OVERHEAD; // CAST: Widens.
+    (u64::from(SOCKET_BUFFER.unsigned_abs()) / each).clamp(1, MOST)
+}
+
+/// What a sender on the host is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    /// Frames; a fault may make them one more or less.
+    pub count: u64,
+    /// Not longer than this.
+    pub until: Option<Instant>,
+    /// Time from one to the next; 0 is as fast as it goes.
+    pub pace: Duration,
+    /// A fault to make.
+    pub injection: Option<Injection>,
+    /// Whether each frame is written anew; if not, all are the same.
+    pub verified: bool,
+    /// How long to wait for a receiver that does not receive.
+    pub patience: Duration,
+}
+
+impl Wire {
+    /// Opens the end of the wire on interface `name`. Frames of `shape` arrive here, and the reverse leaves.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_NET_RAW and CAP_NET_ADMIN.
+    pub fn open(name: &str, shape: Shape) -> Result<Self, Failure> {
+        let socket = PacketSocket::open(netdev::index(name)?, shape.protocol())?;
+        socket.set_buffers(SOCKET_BUFFER)?;
+        Ok(Self { socket, shape })
+    }
+
+    /// Receives and checks until `stop`.
+    ///
+    /// # Errors
+    ///
+    /// Those of recv(2).
+    pub fn capture(&self, flows: u32, gate: &Gate, stop: &AtomicBool) -> Result<Checker, Failure> {
+        let mut checker = Checker::new(flows);
+        let mut packet = vec![0; PacketSocket::HEADER_SIZE + frame::SIZES.end];
+        while !stop.load(Ordering::Relaxed) {
+            let Some(len) = self.socket.receive(&mut packet)? else {
+                self.socket.wait(LOOK_AROUND)?;
+                continue;
+            };
+            let received = &packet[..len.min(packet.len())];
+            let (header, frame) = received.split_at(PacketSocket::HEADER_SIZE.min(len));
+            let before = checker.tally().received;
+            checker.note(self.shape.read(header, frame));
+            gate.saw(checker.tally().received - before);
+        }
+        Ok(checker)
+    }
+
+    /// Frames that the socket had no room for.
+    ///
+    /// # Errors
+    ///
+    /// None that an open socket gives.
+    pub fn drops(&self) -> Result<u64, Failure> {
+        Ok(u64::from(self.socket.statistics()?.drops))
+    }
+
+    /// Sends frames to the guest, no more than `gate` lets through. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Stalled`] if the guest receives nothing; those of send(2).
+    pub fn send(&self, sending: &Sending, gate: &Gate, stop: &AtomicBool) -> Result<u64, Failure> {
+        let shape = self.shape.reversed();
+        let total = Emission::total(sending.count, sending.injection);
+        let mut packet = Outgoing::new(&shape);
+        let mut patience = Patience::new(sending.patience);
+        let mut due = Instant::now();
+        let mut nth = 0;
+        while nth < total && !stop.load(Ordering::Relaxed) {
+            if sending.until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+            if !gate.wait_room() {
+                patience.wait(|| format!("the guest received {} of {nth} packets", gate.seen()))?;
+                continue;
+            }
+            patience.progress();
+            due = pace(due, sending.pace);
+            if sending.verified || nth == 0 {
+                packet.fill(&shape, Emission::new(nth, sending.injection));
+            }
+            // Counted first: the guest may have it before the call returns.
+            gate.sent(1);
+            while !self.socket.send(&packet.bytes)? {
+                patience.wait(|| format!("the tap's queue takes no more after {nth} packets"))?;
+                std::thread::yield_now();
+            }
+            nth += 1;
+        }
+        Ok(nth)
+    }
+
+    /// Sends back whatever arrives, until `stop`. A fault befalls an answer of flow 0.
+    ///
+    /// # Errors
+    ///
+    /// Those of recv(2) and send(2).
+    pub fn echo(&self, injection: Option<Injection>, stop: &AtomicBool) -> Result<(), Failure> {
+        let mut packet = vec![0; PacketSocket::HEADER_SIZE + frame::SIZES.end];
+        let mut held: Option<Vec<u8>> = None;
+        while !stop.load(Ordering::Relaxed) {
+            let Some(len) = self.socket.receive(&mut packet)? else {
+                self.socket.wait(LOOK_AROUND)?;
+                continue;
+            };
+            let answer = &mut packet[..len.min(PacketSocket::HEADER_SIZE + frame::SIZES.end)];
+            self.answer(answer, injection, &mut held)?;
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        packet: &mut [u8],
+        injection: Option<Injection>,
+        held: &mut Option<Vec<u8>>,
+    ) -> Result<(), Failure> {
+        let Some((header, frame)) = packet.split_at_mut_checked(PacketSocket::HEADER_SIZE) else {
+            return Ok(());
+        };
+        // Questions that are not sound are answered as they are: the guest is who checks.
+        let found = self.shape.read(header, frame);
+        let Some((to, rest)) = frame.split_at_mut_checked(6) else {
+            return Ok(());
+        };
+        to.swap_with_slice(&mut rest[..6]);
+        let hit = |injection: &Injection| {
+            found
+                == frame::Found::Sound(Stamp {
+                    flow: 0,
+                    sequence: injection.at,
+                })
+        };
+        match injection.filter(hit).map(|injection| injection.fault) {
+            Some(inject::Fault::Lose) => return Ok(()),
+            Some(inject::Fault::Swap) => {
+                *held = Some(packet.to_vec());
+                return Ok(());
+            }
+            Some(inject::Fault::Corrupt) => inject::corrupt(packet),
+            Some(inject::Fault::Duplicate) => self.push(packet)?,
+            None => {}
+        }
+        self.push(packet)?;
+        if let Some(packet) = held.take() {
+            self.push(&packet)?;
+        }
+        Ok(())
+    }
+
+    fn push(&self, packet: &[u8]) -> Result<(), Failure> {
+        while !self.socket.send(packet)? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+/// A packet to be sent: header and frame.
+struct Outgoing {
+    frame: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Outgoing {
+    fn new(shape: &Shape) -> Self {
+        let header = &shape.header()[..PacketSocket::HEADER_SIZE];
+        Self {
+            frame: Vec::with_capacity(shape.size),
+            bytes: header.to_vec(),
+        }
+    }
+
+    fn fill(&mut self, shape: &Shape, emission: Emission) {
+        let sequence = emission.sequence;
+        shape.write(Stamp { flow: 0, sequence }, &mut self.frame);
+        if emission.corrupt {
+            inject::corrupt(&mut self.frame);
+        }
+        self.bytes.truncate(PacketSocket::HEADER_SIZE);
+        self.bytes.extend_from_slice(&self.frame);
+    }
+}
+
+/// Waits, on the CPU, until `due`; returns when the next packet is due. Lost time is not made up for.
+pub fn pace(due: Instant, every: Duration) -> Instant {
+    if every.is_zero() {
+        return due;
+    }
+    while Instant::now() < due {
+        std::hint::spin_loop();
+    }
+    due.max(Instant::now()) + every
+}
