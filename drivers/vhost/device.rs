@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A device: its owner, its vrings, its memory table, its worker.
+//!
+//! Lock order: the device, then its vrings by index. A run holds the vring it
+//! serves and only *tries* to lock the other one. Nothing that waits for the
+//! worker may hold a vring's lock.
+
+use crate::{
+    ioctl,
+    kapi::{
+        index::VringIndex,
+        task::{self, OwnerMm, Task},
+        work::WorkItem,
+    },
+    kick::{Event, Waker},
+    table::MemTable,
+    vring::{self, Then, Vring, VRINGS},
+    worker::{Work, Worker},
+};
+use kernel::{
+    prelude::*,
+    sync::{lock::mutex::MutexBackend, lock::Guard, new_mutex, Arc, ArcBorrow, Mutex},
+};
+
+/// The process whose memory a device uses.
+pub(crate) struct Owner<W: Work> {
+    mm: OwnerMm,
+    pub(crate) worker: Arc<Worker<W>>,
+    thread: Task<Worker<W>>,
+    /// Process id of the owner in the initial pid namespace.
+    pub(crate) tgid: i32,
+}
+
+/// What the lock of a device protects.
+pub(crate) struct Control<W: Work> {
+    owner: Option<Owner<W>>,
+    table: Option<Arc<MemTable>>,
+}
+
+impl<W: Work> Control<W> {
+    /// The owner, if the caller is of that process. C:
+    /// `vhost_dev_check_owner()`.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`.
+    pub(crate) fn check_owner(&self) -> Result<&Owner<W>> {
+        match &self.owner {
+            Some(owner) if owner.mm.is_current() => Ok(owner),
+            _ => Err(EPERM),
+        }
+    }
+
+    /// As [`Self::check_owner`], but a network administrator will do.
+    fn check_owner_or_admin(&self) -> Result {
+        match &self.owner {
+            Some(owner) if owner.mm.is_current() || task::capable_net_admin() => Ok(()),
+            _ => Err(EPERM),
+        }
+    }
+
+    /// Waits until the worker has done all that was asked before.
+    pub(crate) fn flush(&self, item: ArcBorrow<'_, WorkItem<W>>) {
+        if let Some(owner) = &self.owner {
+            owner.worker.flush(item);
+        }
+    }
+
+    /// The owner, if there is one.
+    pub(crate) fn owner(&self) -> Option<&Owner<W>> {
+        self.owner.as_ref()
+    }
+}
+
+/// A device with [`VRINGS`] vrings.
+#[pin_data]
+pub(crate) struct Device<W: Work> {
+    #[pin]
+    control: Mutex<Control<W>>,
+    #[pin]
+    vrings: [Vring<W>; VRINGS],
+}
+
+impl<W: Work> Device<W> {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            control <- new_mutex!(
+                Control {
+                    owner: None,
+                    table: None,
+                },
+                "Device::control"
+            ),
+            vrings <- pin_init::pin_init_array_from_fn(|_| Vring::new()),
+        })
+    }
+
+    /// Locks the device against other ioctls.
+    pub(crate) fn lock(&self) -> Guard<'_, Control<W>, MutexBackend> {
+        self.control.lock()
+    }
+
+    /// All vrings, by index.
+    pub(crate) fn vrings(&self) -> &[Vring<W>; VRINGS] {
+        &self.vrings
+    }
+
+    /// The vring `index`.
+    #[inline]
+    pub(crate) fn vring(&self, index: VringIndex) -> &Vring<W> {
+        // The index is below `VRINGS`; the mask lets the compiler know.
+        &self.vrings[index.get() & (VRINGS - 1)]
+    }
+
+    /// Makes the calling process the owner. C: `vhost_dev_set_owner()`.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is one, `ENOMEM` if there is no memory or no worker.
+    pub(crate) fn set_owner(&self) -> Result {
+        let mut control = self.lock();
+        if control.owner.is_some() {
+            return Err(EBUSY);
+        }
+        let mm = OwnerMm::current().ok_or(ENOMEM)?;
+        let worker = Worker::new()?;
+        let thread = worker.start()?;
+
+        control.owner = Some(Owner {
+            mm,
+            worker,
+            thread,
+            tgid: task::current_tgid(),
+        });
+        Ok(())
+    }
+
+    /// Ends the owner's rule: no kick, no worker, no memory of it is left.
+    ///
+    /// The backends are gone by now. C: `vhost_dev_cleanup()`.
+    pub(crate) fn drop_owner(&self, control: &mut Control<W>, item: ArcBorrow<'_, WorkItem<W>>) {
+        for vring in &self.vrings {
+            vring.stop_kick();
+        }
+        control.flush(item);
+        for vring in &self.vrings {
+            vring.reset();
+        }
+        control.table = None;
+        if let Some(owner) = control.owner.take() {
+            owner.worker.stop(owner.thread);
+        }
+    }
+
+    /// Gives every vring `table`. C: `vhost_set_memory()`.
+    pub(crate) fn set_table(&self, control: &mut Control<W>, table: Arc<MemTable>) {
+        for vring in &self.vrings {
+            let old = vring.lock().table.replace(table.clone());
+            drop(old);
+        }
+        control.table = Some(table);
+    }
+
+    /// Serves `VHOST_SET_MEM_TABLE`.
+    fn read_table(&self, control: &mut Control<W>, arg: usize) -> Result {
+        let table = MemTable::read(arg)?;
+
+        for vring in &self.vrings {
+            if vring.lock().backend.is_some() && !table.access_ok() {
+                return Err(EFAULT);
+            }
+        }
+        self.set_table(control, table);
+        Ok(())
+    }
+
+    /// Serves the ioctls that every vhost device has.
+    ///
+    /// The order of the checks is C's, `vhost_dev_ioctl()` and then
+    /// `vhost_vring_ioctl()`: the owner, the index, then the command.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`, `EFAULT` if the index cannot be read, `ENOBUFS` if it is none,
+    /// then as the command has it; `ENOTTY` for an unknown command.
+    pub(crate) fn ioctl(&self, item: ArcBorrow<'_, WorkItem<W>>, cmd: u32, arg: usize) -> Result {
+        let mut control = self.lock();
+
+        if matches!(
+            cmd,
+            ioctl::SET_VRING_BUSYLOOP_TIMEOUT | ioctl::GET_VRING_BUSYLOOP_TIMEOUT
+        ) {
+            control.check_owner_or_admin()?;
+            return self.window_ioctl(cmd, arg);
+        }
+        let worker = control.check_owner()?.worker.clone();
+
+        if cmd == ioctl::SET_MEM_TABLE {
+            let result = self.read_table(&mut control, arg);
+            control.flush(item);
+            return result;
+        }
+
+        let index = Self::read_index(arg)?;
+        let then = self.vring(index).ioctl(index, cmd, arg, || {
+            vring::waker(&item.into(), &worker, index, Event::Kick)
+        })?;
+        if then == Then::Flush {
+            control.flush(item);
+        }
+        Ok(())
+    }
+
+    fn window_ioctl(&self, cmd: u32, arg: usize) -> Result {
+        let index = Self::read_index(arg)?;
+        let vring = self.vring(index);
+
+        match cmd {
+            ioctl::SET_VRING_BUSYLOOP_TIMEOUT => vring.set_window(arg),
+            _ => vring.get_window(index, arg),
+        }
+    }
+
+    /// Reads the index that every vring argument starts with. C:
+    /// `vhost_get_vq_from_user()`.
+    fn read_index(arg: usize) -> Result<VringIndex> {
+        // CAST: a constant.
+        VringIndex::new(ioctl::read(arg)?, VRINGS as u32).ok_or(ENOBUFS)
+    }
+
+    /// A waker for the socket of the vring `index`.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without an owner.
+    pub(crate) fn socket_waker(
+        control: &Control<W>,
+        item: ArcBorrow<'_, WorkItem<W>>,
+        index: VringIndex,
+    ) -> Result<Waker<W>> {
+        let owner = control.owner.as_ref().ok_or(EPERM)?;
+        Ok(vring::waker(
+            &item.into(),
+            &owner.worker,
+            index,
+            Event::Socket,
+        ))
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ioctl numbers of `include/uapi/linux/vhost.h`, and their arguments.
+//!
+//! An argument is copied once, as integers, and decoded from the copy.
+
+use kernel::{
+    ioctl::{_IO, _IOR, _IOW, _IOWR},
+    prelude::*,
+    transmute::{AsBytes, FromBytes},
+    uaccess::{UserPtr, UserSlice, UserSliceReader},
+};
+
+/// The type byte of the vhost ioctls, `VHOST_VIRTIO`.
+const VHOST: u32 = 0xaf;
+
+/// A `struct vhost_vring_state` or `struct vhost_vring_file`, as it lies in
+/// memory.
+type Pair = [u32; 2];
+
+/// A `struct vhost_vring_addr`, as it lies in memory.
+type RawAddr = [u64; 5];
+
+/// A `struct vhost_memory_region`, as it lies in memory.
+pub(crate) type RawRegion = [u64; 4];
+
+pub(crate) const GET_FEATURES: u32 = _IOR::<u64>(VHOST, 0x00);
+pub(crate) const SET_FEATURES: u32 = _IOW::<u64>(VHOST, 0x00);
+pub(crate) const SET_OWNER: u32 = _IO(VHOST, 0x01);
+pub(crate) const RESET_OWNER: u32 = _IO(VHOST, 0x02);
+pub(crate) const SET_MEM_TABLE: u32 = _IOW::<u64>(VHOST, 0x03);
+pub(crate) const SET_VRING_NUM: u32 = _IOW::<Pair>(VHOST, 0x10);
+pub(crate) const SET_VRING_ADDR: u32 = _IOW::<RawAddr>(VHOST, 0x11);
+pub(crate) const SET_VRING_BASE: u32 = _IOW::<Pair>(VHOST, 0x12);
+pub(crate) const GET_VRING_BASE: u32 = _IOWR::<Pair>(VHOST, 0x12);
+pub(crate) const SET_VRING_KICK: u32 = _IOW::<Pair>(VHOST, 0x20);
+pub(crate) const SET_VRING_CALL: u32 = _IOW::<Pair>(VHOST, 0x21);
+pub(crate) const SET_VRING_ERR: u32 = _IOW::<Pair>(VHOST, 0x22);
+pub(crate) const SET_VRING_BUSYLOOP_TIMEOUT: u32 = _IOW::<Pair>(VHOST, 0x23);
+pub(crate) const GET_VRING_BUSYLOOP_TIMEOUT: u32 = _IOW::<Pair>(VHOST, 0x24);
+pub(crate) const SET_BACKEND_FEATURES: u32 = _IOW::<u64>(VHOST, 0x25);
+pub(crate) const GET_BACKEND_FEATURES: u32 = _IOR::<u64>(VHOST, 0x26);
+pub(crate) const NET_SET_BACKEND: u32 = _IOW::<Pair>(VHOST, 0x30);
+pub(crate) const GET_FEATURES_ARRAY: u32 = _IOR::<u64>(VHOST, 0x83);
+pub(crate) const SET_FEATURES_ARRAY: u32 = _IOW::<u64>(VHOST, 0x83);
+
+/// The file descriptor that unbinds, `VHOST_FILE_UNBIND`.
+const UNBIND: i32 = -1;
+
+/// Copies a value from the caller.
+///
+/// # Errors
+///
+/// `EFAULT` if any byte of it cannot be read.
+pub(crate) fn read<T: FromBytes>(arg: usize) -> Result<T> {
+    reader(arg, size_of::<T>()).read()
+}
+
+/// Copies a value to the caller.
+///
+/// # Errors
+///
+/// `EFAULT` if any byte of it cannot be written.
+pub(crate) fn write<T: AsBytes>(arg: usize, value: &T) -> Result {
+    UserSlice::new(UserPtr::from_addr(arg), size_of::<T>())
+        .writer()
+        .write(value)
+}
+
+/// Reads `len` bytes from `arg` on, piece by piece.
+pub(crate) fn reader(arg: usize, len: usize) -> UserSliceReader {
+    UserSlice::new(UserPtr::from_addr(arg), len).reader()
+}
+
+/// Copies the `num` of a `struct vhost_vring_state`.
+///
+/// Its index was read before; C, too, reads it twice and uses the first.
+pub(crate) fn read_state(arg: usize) -> Result<u32> {
+    let [_, num] = read::<Pair>(arg)?;
+    Ok(num)
+}
+
+/// Copies a `struct vhost_vring_state` to the caller.
+pub(crate) fn write_state(arg: usize, index: u32, num: u32) -> Result {
+    write::<Pair>(arg, &[index, num])
+}
+
+/// A file descriptor argument: bind this one, or unbind.
+#[derive(Clone, Copy)]
+pub(crate) enum FileArg {
+    /// Take this file.
+    Bind(i32),
+    /// Let go of the present one.
+    Unbind,
+}
+
+impl FileArg {
+    fn new(fd: u32) -> Self {
+        // CAST: the field is a C int.
+        match fd as i32 {
+            UNBIND => Self::Unbind,
+            fd => Self::Bind(fd),
+        }
+    }
+}
+
+/// Copies the `fd` of a `struct vhost_vring_file`.
+pub(crate) fn read_file(arg: usize) -> Result<FileArg> {
+    Ok(read_indexed_file(arg)?.1)
+}
+
+/// Copies the index and the `fd` of a `struct vhost_vring_file`.
+pub(crate) fn read_indexed_file(arg: usize) -> Result<(u32, FileArg)> {
+    let [index, fd] = read::<Pair>(arg)?;
+    Ok((index, FileArg::new(fd)))
+}
+
+/// A `struct vhost_vring_addr`, without its index.
+#[derive(Clone, Copy)]
+pub(crate) struct VringAddr {
+    pub(crate) flags: u32,
+    pub(crate) desc: u64,
+    pub(crate) used: u64,
+    pub(crate) avail: u64,
+    pub(crate) log: u64,
+}
+
+/// Copies a `struct vhost_vring_addr`.
+pub(crate) fn read_addr(arg: usize) -> Result<VringAddr> {
+    let [head, desc, used, avail, log] = read::<RawAddr>(arg)?;
+    Ok(VringAddr {
+        // CAST: the index is the lower half, the flags are the upper.
+        flags: (head >> 32) as u32,
+        desc,
+        used,
+        avail,
+        log,
+    })
+}

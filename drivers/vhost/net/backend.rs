@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Attaches and detaches the socket behind a vring.
+
+use super::{Item, Net, RX};
+use crate::{
+    device::Device,
+    ioctl::FileArg,
+    kapi::{
+        index::VringIndex,
+        socket::NetSocket,
+        tap::{RxQueue, TxQueue},
+        wait::{Direction, PollEntry},
+    },
+    kick::Waker,
+    vring::{Backend, Io, Vring, VRINGS},
+};
+use kernel::{prelude::*, sync::ArcBorrow};
+
+/// Serves `VHOST_NET_SET_BACKEND`. C: `vhost_net_set_backend()`.
+///
+/// When it returns, the old socket is not used any more. A failure leaves the
+/// old one in place.
+///
+/// # Errors
+///
+/// `EPERM`; `ENOBUFS` if there is no such vring; `EFAULT` if rings or memory
+/// table are not set up, or a used ring cannot be written; `ENOTSOCK` if the
+/// file is none that packets go through; `ENOMEM`; `EINVAL` if it cannot be
+/// polled, as a tap without an interface.
+pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Result {
+    let device = &item.device;
+    let control = device.lock();
+    control.check_owner()?;
+    // CAST: a constant.
+    let index = VringIndex::new(index, VRINGS as u32).ok_or(ENOBUFS)?;
+    let vring = device.vring(index);
+
+    let mut state = vring.lock();
+    if !state.access_ok() {
+        return Err(EFAULT);
+    }
+    let FileArg::Bind(fd) = file else {
+        drop(state);
+        if detach(vring) {
+            control.flush(item);
+        }
+        return Ok(());
+    };
+
+    let socket = NetSocket::from_fd(fd)?;
+    if let Some(old) = &state.backend {
+        if old.socket.same_socket(&socket) {
+            return Ok(());
+        }
+    }
+    let waker = Device::socket_waker(&control, item, index)?;
+    let mut new = build(socket, index, waker)?;
+
+    if let Some(old) = &mut state.backend {
+        old.poll.stop();
+    }
+    let started = state.start().and_then(|()| new.poll.start());
+    if let Err(err) = started {
+        if let Some(old) = &mut state.backend {
+            // It was polled before; if it fails now, the next kick tells.
+            let _ = old.poll.start();
+        }
+        return Err(err);
+    }
+    let old = state.backend.replace(new);
+    drop(state);
+
+    if old.is_some() {
+        control.flush(item);
+        dispose(vring, old);
+    }
+    Ok(())
+}
+
+/// Takes the backend of `vring` away; answers whether there was one.
+///
+/// The worker finds none from now on. C: `vhost_net_stop_vq()`.
+pub(super) fn detach(vring: &Vring<Net>) -> bool {
+    let old = vring.lock().backend.take();
+    let had = old.is_some();
+
+    dispose(vring, old);
+    had
+}
+
+/// Gives packets that were not delivered back to the socket, and lets it go.
+fn dispose(vring: &Vring<Net>, old: Option<Backend<Net>>) {
+    if let Some(Backend {
+        io: Io::Rx(mut queue),
+        ..
+    }) = old
+    {
+        // CAST: a count of at most one batch.
+        let lost = queue.put_back() as u64;
+        if lost != 0 {
+            let mut state = vring.lock();
+            state.counters.drop_stop = state.counters.drop_stop.wrapping_add(lost);
+            vring.publish(&state.counters);
+        }
+    }
+}
+
+fn build(socket: NetSocket, index: VringIndex, waker: Waker<Net>) -> Result<Backend<Net>> {
+    let (direction, io) = if index.get() == RX {
+        (Direction::In, Io::Rx(RxQueue::new(&socket)?))
+    } else {
+        (Direction::Out, Io::Tx(TxQueue::new(&socket)?))
+    };
+    let poll = PollEntry::for_socket(&socket, direction, waker)?;
+
+    Ok(Backend { socket, poll, io })
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The net device: what an open `/dev/vhost-net` is.
+
+mod backend;
+mod fdinfo;
+mod poll;
+mod run;
+
+use crate::{
+    device::Device,
+    engine::{features, scratch::Scratch},
+    ioctl,
+    kapi::{chrdev::CharDevice, work::WorkItem},
+    kick::{self, Event},
+    table::MemTable,
+    worker::{Work, Worker},
+};
+use kernel::{
+    prelude::*,
+    seq_file::SeqFile,
+    sync::{Arc, ArcBorrow},
+};
+
+/// The vring that the guest receives from (C: `VHOST_NET_VQ_RX`).
+const RX: usize = 0;
+/// The vring that the guest transmits to (C: `VHOST_NET_VQ_TX`).
+const TX: usize = 1;
+
+/// Backend features: none of those that C has works here yet.
+const BACKEND_FEATURES: u64 = 0;
+
+/// Words of a feature array (C: `VIRTIO_FEATURES_U64S`).
+const FEATURE_WORDS: usize = features::OFFERED.len();
+
+/// An open file.
+#[pin_data]
+pub(crate) struct Net {
+    #[pin]
+    device: Device<Net>,
+}
+
+/// An open file, as the worker keeps it.
+type Item = WorkItem<Net>;
+
+impl Work for Net {
+    fn run(item: ArcBorrow<'_, Item>, worker: &Worker<Self>, bit: u32, scratch: &mut Scratch) {
+        const RX_WORK: u32 = kick::bit(RX, Event::Kick) | kick::bit(RX, Event::Socket);
+
+        let [rx, tx] = item.device.vrings();
+        if bit & RX_WORK != 0 {
+            run::handle(item, worker, rx, RX, scratch);
+        } else {
+            run::handle(item, worker, tx, TX, scratch);
+        }
+    }
+
+    fn woken(&self, index: usize, event: Event) {
+        if let Some(vring) = self.device.vrings().get(index) {
+            vring.woken(event);
+        }
+    }
+}
+
+impl CharDevice for Net {
+    type Data = Item;
+
+    fn open() -> Result<Arc<Item>> {
+        Arc::pin_init(
+            WorkItem::new(pin_init!(Self {
+                device <- Device::new(),
+            })),
+            GFP_KERNEL,
+        )
+    }
+
+    fn release(item: Arc<Item>) {
+        let item = item.as_arc_borrow();
+        let mut control = item.device.lock();
+
+        Self::stop(item);
+        item.device.drop_owner(&mut control, item);
+    }
+
+    fn ioctl(item: ArcBorrow<'_, Item>, cmd: u32, arg: usize) -> Result<isize> {
+        match cmd {
+            ioctl::NET_SET_BACKEND => {
+                let (index, file) = ioctl::read_indexed_file(arg)?;
+                backend::set(item, index, file)?;
+            }
+            ioctl::GET_FEATURES => {
+                let [word, _] = features::OFFERED;
+                ioctl::write(arg, &word)?;
+            }
+            ioctl::SET_FEATURES => item.set_features([ioctl::read(arg)?, 0])?,
+            ioctl::GET_FEATURES_ARRAY => get_features_array(arg)?,
+            ioctl::SET_FEATURES_ARRAY => item.set_features(read_features_array(arg)?)?,
+            ioctl::GET_BACKEND_FEATURES => ioctl::write(arg, &BACKEND_FEATURES)?,
+            ioctl::SET_BACKEND_FEATURES => {
+                if ioctl::read::<u64>(arg)? & !BACKEND_FEATURES != 0 {
+                    return Err(EOPNOTSUPP);
+                }
+            }
+            ioctl::SET_OWNER => item.device.set_owner()?,
+            ioctl::RESET_OWNER => Self::reset_owner(item)?,
+            _ => item.device.ioctl(item, cmd, arg)?,
+        }
+        Ok(0)
+    }
+
+    fn show_fdinfo(item: ArcBorrow<'_, Item>, file: &SeqFile) {
+        fdinfo::show(&item.device, file);
+    }
+}
+
+impl Net {
+    /// Takes both backends away. C: `vhost_net_stop()`.
+    fn stop(item: ArcBorrow<'_, Item>) {
+        for vring in item.device.vrings() {
+            backend::detach(vring);
+        }
+    }
+
+    /// C: `vhost_net_reset_owner()`.
+    fn reset_owner(item: ArcBorrow<'_, Item>) -> Result {
+        let mut control = item.device.lock();
+        control.check_owner()?;
+        // Before anything is lost.
+        let table = MemTable::empty()?;
+
+        Self::stop(item);
+        item.device.drop_owner(&mut control, item);
+        item.device.set_table(&mut control, table);
+        Ok(())
+    }
+
+    /// C: `vhost_net_set_features()`. Needs no owner.
+    fn set_features(&self, features: [u64; FEATURE_WORDS]) -> Result {
+        if features
+            .iter()
+            .zip(&features::OFFERED)
+            .any(|(wanted, offered)| wanted & !offered != 0)
+        {
+            return Err(EOPNOTSUPP);
+        }
+
+        let _control = self.device.lock();
+        for vring in self.device.vrings() {
+            vring.lock().set_features(features);
+        }
+        Ok(())
+    }
+}
+
+/// Serves `VHOST_GET_FEATURES_ARRAY`: the words that fit, then zeroes.
+fn get_features_array(arg: usize) -> Result {
+    let count = ioctl::read::<u64>(arg)?;
+    let mut at = arg;
+    let mut words = features::OFFERED.iter();
+
+    for _ in 0..count {
+        at = at.wrapping_add(size_of::<u64>());
+        ioctl::write(at, words.next().unwrap_or(&0))?;
+    }
+    Ok(())
+}
+
+/// Reads the argument of `VHOST_SET_FEATURES_ARRAY`.
+fn read_features_array(arg: usize) -> Result<[u64; FEATURE_WORDS]> {
+    let count = ioctl::read::<u64>(arg)?;
+    let mut features = [0; FEATURE_WORDS];
+    let mut at = arg;
+    let mut words = features.iter_mut();
+
+    for _ in 0..count {
+        at = at.wrapping_add(size_of::<u64>());
+        let word = ioctl::read::<u64>(at)?;
+
+        match words.next() {
+            Some(slot) => *slot = word,
+            None if word != 0 => return Err(EOPNOTSUPP),
+            None => (),
+        }
+    }
+    Ok(features)
+}

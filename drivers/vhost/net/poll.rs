@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The busy-poll helper that tx and rx share. C: `vhost_net_busy_poll()`.
+
+use super::{Net, RX, TX};
+use crate::{
+    engine::{
+        busy_poll::{self, End},
+        host::{Polled, Watch},
+        split::SplitQueue,
+    },
+    kapi::{
+        clock::{self, MigrateDisabled},
+        socket::NetSocket,
+        user_memory::OwnerMemory,
+        work::WorkItem,
+    },
+    kick::{self, Event},
+    vring::{Backend, Io, Locked, Vring},
+    worker::Worker,
+};
+use kernel::sync::ArcBorrow;
+
+/// One run's view of the device, for its busy-poll window.
+pub(super) struct Poller<'a> {
+    pub(super) item: ArcBorrow<'a, WorkItem<Net>>,
+    pub(super) worker: &'a Worker<Net>,
+    /// The vring of the run: [`RX`] or [`TX`].
+    pub(super) index: usize,
+    /// The window, in units of 1,024 ns.
+    pub(super) window: u32,
+    /// The socket behind the vring of the run.
+    pub(super) socket: &'a NetSocket,
+}
+
+impl Poller<'_> {
+    /// Polls the socket and both rings until something shows or the window
+    /// closes. `own` is the virtqueue of the run.
+    ///
+    /// The other vring is tried, never waited for: a lock order between the
+    /// two runs could not be kept.
+    pub(super) fn poll(&self, own: &SplitQueue) -> Polled {
+        if self.window == 0 {
+            return Polled::Off;
+        }
+        let [rx, tx] = self.item.device.vrings();
+        let (paired, paired_index) = if self.index == RX { (tx, TX) } else { (rx, RX) };
+        let Some(mut other) = paired.try_lock() else {
+            return Polled::Off;
+        };
+        let usable = other.backend.is_some() && other.queue.is_set_up();
+
+        // A ring that cannot be written shows in its own run.
+        if usable {
+            let _ = other.queue.kicks_off(&OwnerMemory);
+        }
+        let (end, socket_ready) = {
+            let watch = View {
+                poller: self,
+                rx,
+                tx,
+                own,
+                other: usable.then_some(&other),
+            };
+            let _pinned = MigrateDisabled::new();
+            let end = busy_poll::spin(&watch, self.window.into());
+            (end, watch.socket_ready())
+        };
+        if usable {
+            self.hand_over(&mut other, paired_index, socket_ready);
+        }
+        match end {
+            End::Work => Polled::Interrupted,
+            End::Window | End::Found | End::Yield | End::Wanted => Polled::Done,
+        }
+    }
+
+    /// Lets the other vring's own run take what showed, or be kicked again.
+    ///
+    /// C: `vhost_net_busy_poll_try_queue()`. An rx ring without data to put
+    /// into it needs no run, so kicks come back on.
+    fn hand_over(&self, other: &mut Locked<'_, Net>, index: usize, socket_ready: bool) {
+        let queue = &mut other.queue;
+        let wanted = index == TX || socket_ready;
+
+        let run = if wanted && !queue.avail_empty(&OwnerMemory) {
+            true
+        } else {
+            matches!(queue.kicks_on(&OwnerMemory), Ok(true)) && wanted
+        };
+        if run {
+            let _ = queue.kicks_off(&OwnerMemory);
+            self.worker.queue(self.item, kick::bit(index, Event::Kick));
+        }
+    }
+}
+
+/// What the loop looks at.
+struct View<'a> {
+    poller: &'a Poller<'a>,
+    rx: &'a Vring<Net>,
+    tx: &'a Vring<Net>,
+    own: &'a SplitQueue,
+    other: Option<&'a Locked<'a, Net>>,
+}
+
+impl View<'_> {
+    /// Whether the ring of the vring `index` is empty, or of no use.
+    #[inline]
+    fn empty(&self, index: usize) -> bool {
+        if self.poller.index == index {
+            self.own.avail_empty(&OwnerMemory)
+        } else {
+            self.other
+                .is_none_or(|other| other.queue.avail_empty(&OwnerMemory))
+        }
+    }
+}
+
+impl Watch for View<'_> {
+    #[inline]
+    fn now(&self) -> u64 {
+        clock::busy_clock()
+    }
+
+    #[inline]
+    fn must_yield(&self) -> bool {
+        clock::must_yield()
+    }
+
+    #[inline]
+    fn wanted(&self) -> bool {
+        self.rx.wanted() || self.tx.wanted()
+    }
+
+    #[inline]
+    fn has_work(&self) -> bool {
+        self.poller.worker.has_work()
+    }
+
+    #[inline]
+    fn socket_ready(&self) -> bool {
+        if self.poller.index == RX {
+            // The run holds no packet: it has just found none.
+            return self.poller.socket.has_rx_data();
+        }
+        match self.other.and_then(|other| other.backend.as_ref()) {
+            Some(Backend {
+                socket,
+                io: Io::Rx(queue),
+                ..
+            }) => queue.has_cached() || socket.has_rx_data(),
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn rx_empty(&self) -> bool {
+        self.empty(RX)
+    }
+
+    #[inline]
+    fn tx_empty(&self) -> bool {
+        self.empty(TX)
+    }
+
+    #[inline]
+    fn relax(&self) {
+        clock::cpu_relax();
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A vring: a virtqueue with its eventfds, its backend and its lock.
+
+use crate::{
+    engine::{
+        counters::{self, Counters},
+        features::HeaderLen,
+        layout,
+        split::SplitQueue,
+    },
+    ioctl::{self, FileArg},
+    kapi::{
+        eventfd::{EventFd, KickFile},
+        index::VringIndex,
+        snapshot::Snapshot,
+        socket::NetSocket,
+        tap::{RxQueue, TxQueue},
+        user_memory::{access_ok, OwnerMemory},
+        wait::PollEntry,
+    },
+    kick::{self, Event, Waker},
+    table::MemTable,
+    worker::{Work, Worker},
+};
+use core::{
+    mem,
+    ops::{Deref, DerefMut},
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        lock::{mutex::MutexBackend, Guard},
+        new_mutex, Arc, Mutex,
+    },
+};
+
+/// Vrings of one device.
+pub(crate) const VRINGS: usize = 2;
+
+/// `VHOST_VRING_F_LOG`, the only flag that a vring address may have.
+const F_LOG: u32 = 1 << 0;
+
+/// The socket behind a vring, and the way of its packets.
+pub(crate) struct Backend<W: Work> {
+    pub(crate) socket: NetSocket,
+    /// Waits for the socket to have a packet, or room for one.
+    pub(crate) poll: PollEntry<Waker<W>>,
+    pub(crate) io: Io,
+}
+
+/// The way of the packets.
+pub(crate) enum Io {
+    /// From the socket to the guest.
+    Rx(RxQueue),
+    /// From the guest to the socket.
+    Tx(TxQueue),
+}
+
+/// What the lock of a vring protects.
+pub(crate) struct State<W: Work> {
+    pub(crate) queue: SplitQueue,
+    pub(crate) table: Option<Arc<MemTable>>,
+    pub(crate) backend: Option<Backend<W>>,
+    pub(crate) call: Option<EventFd>,
+    pub(crate) err: Option<EventFd>,
+    pub(crate) counters: Counters,
+    pub(crate) header: HeaderLen,
+    /// The busy-poll window, in units of 1,024 ns.
+    pub(crate) window: u32,
+    /// Acknowledged features, of which `event_idx` lays out the rings.
+    features: [u64; 2],
+    kick: Option<PollEntry<Waker<W>>>,
+}
+
+impl<W: Work> State<W> {
+    const fn new() -> Self {
+        Self {
+            queue: SplitQueue::new(),
+            table: None,
+            backend: None,
+            call: None,
+            err: None,
+            counters: Counters::ZERO,
+            header: HeaderLen::NONE,
+            window: 0,
+            features: [0; 2],
+            kick: None,
+        }
+    }
+
+    /// Sets the acknowledged features and the header lengths they imply.
+    pub(crate) fn set_features(&mut self, features: [u64; 2]) {
+        let [word, _] = features;
+
+        self.features = features;
+        self.queue.set_features(word);
+        self.header = HeaderLen::of(&features);
+    }
+
+    /// Whether a backend may be attached. C: `vhost_vq_access_ok()`.
+    pub(crate) fn access_ok(&self) -> bool {
+        let Some(table) = &self.table else {
+            return false;
+        };
+        let [desc, avail, used] = self.queue.addresses();
+
+        table.access_ok() && self.rings_ok(desc.0, avail.0, used.0)
+    }
+
+    /// Whether rings may lie there. C: `vq_access_ok()`.
+    fn rings_ok(&self, desc: u64, avail: u64, used: u64) -> bool {
+        let num = self.queue.num();
+        let event_idx = self.queue.event_idx();
+
+        access_ok(desc, layout::desc_bytes(num))
+            && access_ok(avail, layout::avail_bytes(num, event_idx))
+            && access_ok(used, layout::used_bytes(num, event_idx))
+    }
+
+    /// Starts the virtqueue. C: `vhost_vq_init_access()`.
+    pub(crate) fn start(&mut self) -> Result {
+        Ok(self.queue.start(&OwnerMemory)?)
+    }
+
+    /// Tells the owner that the ring is broken.
+    pub(crate) fn signal_err(&self) {
+        if let Some(err) = &self.err {
+            err.signal();
+        }
+    }
+
+    fn set_num(&mut self, arg: usize) -> Result {
+        if self.backend.is_some() {
+            return Err(EBUSY);
+        }
+        let num = layout::check_num(ioctl::read_state(arg)?).ok_or(EINVAL)?;
+        self.queue.set_num(num);
+        Ok(())
+    }
+
+    fn set_base(&mut self, arg: usize) -> Result {
+        if self.backend.is_some() {
+            return Err(EBUSY);
+        }
+        let base = u16::try_from(ioctl::read_state(arg)?).map_err(|_| EINVAL)?;
+        self.queue.set_base(base);
+        Ok(())
+    }
+
+    /// C: `vhost_vring_set_addr()`.
+    fn set_addr(&mut self, arg: usize) -> Result {
+        let addr = ioctl::read_addr(arg)?;
+
+        if addr.flags & !F_LOG != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        if addr.avail & (layout::AVAIL_ALIGN - 1) != 0
+            || (addr.used | addr.log) & (layout::USED_ALIGN - 1) != 0
+        {
+            return Err(EINVAL);
+        }
+        // Without a backend the size may not be known yet: it is checked
+        // when the backend comes.
+        if self.backend.is_some() && !self.rings_ok(addr.desc, addr.avail, addr.used) {
+            return Err(EINVAL);
+        }
+        self.queue.set_addresses(addr.desc, addr.avail, addr.used);
+        Ok(())
+    }
+}
+
+/// One vring of a device.
+#[pin_data]
+pub(crate) struct Vring<W: Work> {
+    #[pin]
+    state: Mutex<State<W>>,
+    /// Those outside the worker who wait for the lock.
+    waiters: Atomic<i32>,
+    /// Kicks received.
+    kicks: Atomic<u64>,
+    /// The counters, as of the end of the latest run.
+    published: Snapshot<{ counters::COUNT }>,
+}
+
+impl<W: Work> Vring<W> {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            state <- new_mutex!(State::new(), "Vring::state"),
+            waiters: Atomic::new(0),
+            kicks: Atomic::new(0),
+            published: Snapshot::new(),
+        })
+    }
+
+    /// Locks the vring for the owner; a busy-poll window that is open ends.
+    pub(crate) fn lock(&self) -> Locked<'_, W> {
+        self.waiters.fetch_add(1, Relaxed);
+        let guard = self.state.lock();
+        self.waiters.fetch_sub(1, Relaxed);
+
+        Locked(guard)
+    }
+
+    /// Locks the vring for a run of the worker.
+    pub(crate) fn lock_for_run(&self) -> Locked<'_, W> {
+        Locked(self.state.lock())
+    }
+
+    /// Locks the vring if nobody has it, for the run of the other one.
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_, W>> {
+        self.state.try_lock().map(Locked)
+    }
+
+    /// Whether somebody outside the worker waits for the lock.
+    #[inline]
+    pub(crate) fn wanted(&self) -> bool {
+        self.waiters.load(Relaxed) != 0
+    }
+
+    /// Counts a wake-up. Any context.
+    pub(crate) fn woken(&self, event: Event) {
+        if event == Event::Kick {
+            self.kicks.add(1, Relaxed);
+        }
+    }
+
+    /// Kicks received.
+    pub(crate) fn kicks(&self) -> u64 {
+        self.kicks.load(Relaxed)
+    }
+
+    /// Lets readers see the counters of a run.
+    #[inline]
+    pub(crate) fn publish(&self, counters: &Counters) {
+        self.published.publish(&counters.values());
+    }
+
+    /// The counters, as of the end of the latest run.
+    pub(crate) fn counters(&self) -> [u64; counters::COUNT] {
+        self.published.read()
+    }
+
+    /// Takes out all that the owner gave. The backend is gone by now.
+    pub(crate) fn reset(&self) {
+        let old = mem::replace(&mut *self.lock(), State::new());
+        drop(old);
+    }
+
+    /// Stops listening to kicks. C: `vhost_dev_stop()`.
+    pub(crate) fn stop_kick(&self) {
+        if let Some(kick) = &mut self.lock().kick {
+            kick.stop();
+        }
+    }
+}
+
+/// A locked vring.
+pub(crate) struct Locked<'a, W: Work>(Guard<'a, State<W>, MutexBackend>);
+
+impl<W: Work> Deref for Locked<'_, W> {
+    type Target = State<W>;
+
+    fn deref(&self) -> &State<W> {
+        &self.0
+    }
+}
+
+impl<W: Work> DerefMut for Locked<'_, W> {
+    fn deref_mut(&mut self) -> &mut State<W> {
+        &mut self.0
+    }
+}
+
+/// What is left to do after a vring ioctl, without the vring's lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Nothing.
+    Done,
+    /// The worker must forget what it was woken for.
+    Flush,
+}
+
+impl<W: Work> Vring<W> {
+    /// Serves an ioctl of this vring. C: `vhost_vring_ioctl()`.
+    ///
+    /// `waker` makes the waker of a new kick file.
+    ///
+    /// # Errors
+    ///
+    /// As the command has it; `ENOTTY` for an unknown one.
+    pub(crate) fn ioctl(
+        &self,
+        index: VringIndex,
+        cmd: u32,
+        arg: usize,
+        waker: impl FnOnce() -> Waker<W>,
+    ) -> Result<Then> {
+        match cmd {
+            ioctl::SET_VRING_NUM => self.lock().set_num(arg)?,
+            ioctl::SET_VRING_BASE => self.lock().set_base(arg)?,
+            ioctl::SET_VRING_ADDR => self.lock().set_addr(arg)?,
+            ioctl::GET_VRING_BASE => {
+                let base = self.lock().queue.base();
+                ioctl::write_state(arg, index.raw(), base.into())?;
+            }
+            ioctl::SET_VRING_KICK => return self.set_kick(arg, waker),
+            ioctl::SET_VRING_CALL => {
+                let new = event_fd(arg)?;
+                let old = mem::replace(&mut self.lock().call, new);
+                drop(old);
+            }
+            ioctl::SET_VRING_ERR => {
+                let new = event_fd(arg)?;
+                let old = mem::replace(&mut self.lock().err, new);
+                drop(old);
+            }
+            _ => return Err(ENOTTY),
+        }
+        Ok(Then::Done)
+    }
+
+    /// Serves `VHOST_SET_VRING_BUSYLOOP_TIMEOUT`.
+    pub(crate) fn set_window(&self, arg: usize) -> Result {
+        let window = ioctl::read_state(arg)?;
+        self.lock().window = window;
+        Ok(())
+    }
+
+    /// Serves `VHOST_GET_VRING_BUSYLOOP_TIMEOUT`.
+    pub(crate) fn get_window(&self, index: VringIndex, arg: usize) -> Result {
+        let window = self.lock().window;
+        ioctl::write_state(arg, index.raw(), window)
+    }
+
+    /// Serves `VHOST_SET_VRING_KICK`.
+    ///
+    /// The new file stays even if it cannot be listened to, as in C.
+    fn set_kick(&self, arg: usize, waker: impl FnOnce() -> Waker<W>) -> Result<Then> {
+        let file = match ioctl::read_file(arg)? {
+            FileArg::Bind(fd) => Some(KickFile::from_fd(fd)?),
+            FileArg::Unbind => None,
+        };
+        let mut state = self.lock();
+        let same = match (&state.kick, &file) {
+            (Some(kick), Some(file)) => kick.watches(file),
+            (None, None) => true,
+            _ => false,
+        };
+        if same {
+            return Ok(Then::Done);
+        }
+
+        let mut new = match file {
+            Some(file) => Some(PollEntry::for_kick(file, waker())?),
+            None => None,
+        };
+        let mut old = state.kick.take();
+        if let Some(kick) = &mut old {
+            kick.stop();
+        }
+        let started = match &mut new {
+            Some(kick) => kick.start(),
+            None => Ok(()),
+        };
+        state.kick = new;
+        drop(state);
+
+        let replaced = old.is_some();
+        drop(old);
+        started?;
+        Ok(if replaced { Then::Flush } else { Then::Done })
+    }
+}
+
+/// The eventfd that an ioctl names, or none.
+fn event_fd(arg: usize) -> Result<Option<EventFd>> {
+    match ioctl::read_file(arg)? {
+        FileArg::Bind(fd) => Ok(Some(EventFd::from_fd(fd)?)),
+        FileArg::Unbind => Ok(None),
+    }
+}
+
+/// The waker of an event of a vring.
+pub(crate) fn waker<W: Work>(
+    item: &Arc<crate::kapi::work::WorkItem<W>>,
+    worker: &Arc<Worker<W>>,
+    index: VringIndex,
+    event: Event,
+) -> Waker<W> {
+    kick::Waker::new(item.clone(), worker.clone(), index.get(), event)
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A thread that does the pending work of devices.
+//!
+//! What a device may ask for is a bit in one word of its own: per vring a kick
+//! and a socket event, and a flush. The worker holds a list of the devices
+//! whose word is not empty. In one pass it takes the whole list, takes each
+//! word, and runs each bit once; bits that are set meanwhile belong to the next
+//! pass, so that no vring starves another.
+//!
+//! A flush is a ticket. The worker notes which tickets were drawn *before* it
+//! takes the list, so that whatever was queued before a ticket was drawn has
+//! run when the ticket is served.
+
+use crate::{
+    engine::scratch::Scratch,
+    kapi::{
+        clock,
+        task::{self, Runner, Task, TaskSlot},
+        user_memory,
+        work::{WorkItem, WorkList},
+    },
+    kick::Event,
+};
+use kernel::{
+    new_condvar, new_mutex,
+    prelude::*,
+    str::CString,
+    sync::{
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        Arc, ArcBorrow, CondVar, Mutex,
+    },
+};
+
+/// The bit that asks for nothing but a pass (C: `vhost_flush_work()`).
+const FLUSH: u32 = 1 << 31;
+
+/// A device, as its worker sees it.
+pub(crate) trait Work: Send + Sync + Sized + 'static {
+    /// Does what one bit asks for. Sleeps.
+    fn run(
+        item: ArcBorrow<'_, WorkItem<Self>>,
+        worker: &Worker<Self>,
+        bit: u32,
+        scratch: &mut Scratch,
+    );
+
+    /// A wake-up for the vring `index` came. Any context.
+    fn woken(&self, index: usize, event: Event);
+}
+
+/// The thread takes work.
+const RUNNING: u32 = 0;
+/// The thread was told to end: it takes no new work, but does what it has.
+const ENDING: u32 = 1;
+/// No work will be done any more.
+const ENDED: u32 = 2;
+
+/// A worker, shared by its thread, its devices and those who wake it.
+#[pin_data]
+pub(crate) struct Worker<W: Work> {
+    list: WorkList<W>,
+    thread: TaskSlot,
+    state: Atomic<u32>,
+    /// There is more to do in this pass.
+    backlog: Atomic<bool>,
+    /// Flush tickets drawn.
+    drawn: Atomic<u64>,
+    /// Flush tickets served. Written under `flush_lock`.
+    served: Atomic<u64>,
+    #[pin]
+    flush_lock: Mutex<()>,
+    #[pin]
+    flushed: CondVar,
+    #[pin]
+    scratch: Mutex<KBox<Scratch>>,
+}
+
+impl<W: Work> Worker<W> {
+    /// Creates a worker. [`Worker::start`] gives it a thread.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let scratch = user_memory::new_scratch()?;
+
+        Arc::pin_init(
+            pin_init!(Self {
+                list: WorkList::new(),
+                thread: TaskSlot::new(),
+                state: Atomic::new(RUNNING),
+                backlog: Atomic::new(false),
+                drawn: Atomic::new(0),
+                served: Atomic::new(0),
+                flush_lock <- new_mutex!((), "Worker::flush_lock"),
+                flushed <- new_condvar!("Worker::flushed"),
+                scratch <- new_mutex!(scratch, "Worker::scratch"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts the thread, as one of the calling process.
+    ///
+    /// Its name is `vhost-` and the id of the calling thread, as management
+    /// tools expect (C: `vhost_worker_create()`).
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` for whatever reason there is no thread, as in C.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<Task<Self>> {
+        let name = CString::try_from_fmt(fmt!("vhost-{}", task::current_tid()))?;
+        Task::start(self.clone(), &name).map_err(|_| ENOMEM)
+    }
+
+    /// Ends the thread. Sleeps until it is gone; work that is left is dropped.
+    pub(crate) fn stop(&self, task: Task<Self>) {
+        self.state.store(ENDING, Release);
+        task.stop();
+        self.end();
+    }
+
+    /// Thread id of the worker in the initial pid namespace; 0 before it ran.
+    pub(crate) fn tid(&self) -> i32 {
+        self.thread.pid()
+    }
+
+    /// Asks for the work of `bits`. Any context.
+    ///
+    /// Answers `false` if the worker takes no more (C: `vhost_vq_work_queue()`).
+    pub(crate) fn queue(&self, item: ArcBorrow<'_, WorkItem<W>>, bits: u32) -> bool {
+        if self.state.load(Relaxed) != RUNNING {
+            return false;
+        }
+        if self.list.queue(item, bits) {
+            self.thread.wake();
+        }
+        // The list's update is a full barrier: either `end()` finds the item
+        // there, or its state is seen here.
+        if self.state.load(Relaxed) == ENDED {
+            drop(self.list.take());
+            return false;
+        }
+        true
+    }
+
+    /// Whether any device has work for this worker, a hint for the busy-poll
+    /// loop (C: `vhost_vq_has_work()`).
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.list.is_empty() || self.backlog.load(Relaxed)
+    }
+
+    /// Sleeps until all that was queued before has run, or never will.
+    ///
+    /// C: `vhost_dev_flush()`.
+    pub(crate) fn flush(&self, item: ArcBorrow<'_, WorkItem<W>>) {
+        let ticket = self.drawn.fetch_add(1, Full).wrapping_add(1);
+
+        self.queue(item, FLUSH);
+
+        let mut guard = self.flush_lock.lock();
+        while self.served.load(Acquire) < ticket && self.state.load(Acquire) != ENDED {
+            self.flushed.wait(&mut guard);
+        }
+    }
+
+    /// Runs what is pending; `false` if nothing is.
+    fn run_pending(&self) -> bool {
+        // Before the list is taken: see the top of this file.
+        let ticket = self.drawn.load(Acquire);
+        if self.list.is_empty() {
+            return false;
+        }
+        task::set_running();
+
+        let mut scratch = self.scratch.lock();
+        let mut items = self.list.take();
+        while let Some(mut item) = items.next() {
+            let mut bits = item.take() & !FLUSH;
+
+            while bits != 0 {
+                let rest = bits & bits.wrapping_sub(1);
+
+                self.backlog.store(rest != 0 || !items.is_empty(), Relaxed);
+                W::run(item.borrow(), self, bits & !rest, &mut scratch);
+                clock::cond_resched();
+                bits = rest;
+            }
+        }
+        drop(scratch);
+
+        self.serve(ticket);
+        true
+    }
+
+    /// Marks the tickets up to `ticket` as served.
+    fn serve(&self, ticket: u64) {
+        if self.served.load(Relaxed) < ticket {
+            let _guard = self.flush_lock.lock();
+            self.served.store(ticket, Release);
+            self.flushed.notify_all();
+        }
+    }
+
+    /// Drops what is left and lets every flusher go.
+    fn end(&self) {
+        self.state.xchg(ENDED, Full);
+        drop(self.list.take());
+
+        // A flusher looks at the state under this lock, then sleeps.
+        let _guard = self.flush_lock.lock();
+        self.flushed.notify_all();
+    }
+}
+
+impl<W: Work> Runner for Worker<W> {
+    fn pass(&self) -> bool {
+        // A wake-up before this finds no thread to wake; but what was queued
+        // for it is found by the look at the list that follows.
+        self.thread.set_current();
+        self.run_pending()
+    }
+
+    fn killed(&self) {
+        self.state.xchg(ENDING, Full);
+        while self.run_pending() {}
+        self.end();
+    }
+}
