@@ -176,6 +176,7 @@ int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
 /* out[i] = table[heads[i]] for i < n, but for heads that are not below num. */
 int vnr_read_descs(u64 table, u32 num, const u16 *heads,
 		   struct vring_desc *out, size_t n);
+/* elems need not be aligned. */
 int vnr_write_used(u64 to, const u64 *elems, size_t n);
 /* The value, with acquire order, or -EFAULT. */
 int vnr_load_u16(u64 from);

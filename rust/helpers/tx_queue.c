@@ -105,6 +105,7 @@ vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
 {
 	u32 header_len = tx->header_len;
 	u32 pad = tx->pad;
+	struct xdp_buff *frame;
 	size_t size;
 	void *buf;
 	void *header;
@@ -142,10 +143,9 @@ vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
 	else
 		memset(buf, 0, VNR_TX_MAX_HEADER);
 
-	xdp_init_buff(&tx->frame[tx->count], size, NULL);
-	xdp_prepare_buff(&tx->frame[tx->count], buf, pad, len - header_len,
-			 true);
-	tx->count++;
+	frame = &tx->frame[tx->count++];
+	xdp_init_buff(frame, size, NULL);
+	xdp_prepare_buff(frame, buf, pad, len - header_len, true);
 	*header_copy = buf;
 
 	return VNR_STAGED_DONE;

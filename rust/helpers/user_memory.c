@@ -8,6 +8,7 @@
  * then, and stands in for a fence against speculation past the check.
  */
 #include <linux/uaccess.h>
+#include <linux/unaligned.h>
 #include <vhost_net_rs/helpers.h>
 
 #define VNR_AVAIL_IDX	(offsetof(struct vring_avail, idx) / sizeof(u16))
@@ -18,13 +19,32 @@ bool vnr_access_ok(u64 addr, u64 len)
 	return access_ok(u64_to_user_ptr(addr), len);
 }
 
+/* Copies heads, four at once as long as there are four. Inside a window. */
+static __always_inline bool vnr_copy_heads(u16 *to, const u16 __user *from,
+					   u32 n)
+{
+	u64 four;
+
+	for (; n >= 4; n -= 4, to += 4, from += 4) {
+		unsafe_get_user(four, (const u64 __user *)from, efault);
+		put_unaligned(four, (u64 *)to);
+	}
+	for (; n; n--, to++, from++)
+		unsafe_get_user(*to, from, efault);
+
+	return true;
+
+efault:
+	return false;
+}
+
 int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
 		    u16 *avail_idx)
 {
 	const u16 __user *ring = u64_to_user_ptr(avail);
 	u32 count;
-	u32 i = 0;
 	u32 slot;
+	u32 run;
 	u16 idx;
 
 	if (unlikely(!access_ok(ring, (VNR_AVAIL_RING + num) * sizeof(*ring))))
@@ -45,20 +65,13 @@ int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
 	 */
 	smp_rmb();
 
-	while (i < count) {
-		slot = (next + i) & (num - 1);
-		/* Four at once, up to the ring's end. */
-		if (count - i >= 4 && num - slot >= 4) {
-			unsafe_get_user(*(u64 *)(heads + i),
-					(const u64 __user *)(ring + VNR_AVAIL_RING + slot),
-					efault);
-			i += 4;
-		} else {
-			unsafe_get_user(heads[i], ring + VNR_AVAIL_RING + slot,
-					efault);
-			i++;
-		}
-	}
+	/* Up to the ring's end, then from its start. */
+	ring += VNR_AVAIL_RING;
+	slot = next & (num - 1);
+	run = min(count, num - slot);
+	if (!vnr_copy_heads(heads, ring + slot, run) ||
+	    !vnr_copy_heads(heads + run, ring, count - run))
+		goto efault;
 	user_read_access_end();
 
 	return count;
@@ -108,7 +121,7 @@ int vnr_write_used(u64 to, const u64 *elems, size_t n)
 
 	used = masked_user_write_access_begin(used);
 	for (size_t i = 0; i < n; i++)
-		unsafe_put_user(elems[i], used + i, efault);
+		unsafe_put_user(get_unaligned(elems + i), used + i, efault);
 	user_write_access_end();
 
 	return 0;

@@ -19,7 +19,7 @@ use kernel::types::Opaque;
 /// context and may sleep.
 pub(crate) trait CharDevice: Sized + 'static {
     /// What an open file is.
-    type Data: Send + Sync;
+    type Data: Send + Sync + 'static;
 
     /// A file is opened.
     fn open() -> Result<Arc<Self::Data>>;

@@ -72,7 +72,12 @@ impl<R: Runner> Task<R> {
     /// # Errors
     ///
     /// As `vhost_task_create()` has them: `ENOMEM`, `EAGAIN` at a limit.
+    /// `EINVAL` in a kernel thread.
     pub(crate) fn start(runner: Arc<R>, name: &CStr) -> Result<Self> {
+        if current!().mm().is_none() {
+            return Err(EINVAL);
+        }
+
         let module = ModuleRef::get()?;
         let data = Arc::as_ptr(&runner).cast_mut().cast();
         // SAFETY: The callbacks have the types that are asked for, and the name

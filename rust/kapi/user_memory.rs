@@ -89,11 +89,10 @@ impl GuestMemory for OwnerMemory {
 
     #[inline]
     fn write_used(&self, to: RingAddr, elems: &[UsedElem]) -> error::Result {
-        // CAST: one element is one number, as checked above; x86-64 loads
-        // numbers from any address.
+        // CAST: one element is one number, as checked above.
         let from = elems.as_ptr().cast();
-        // SAFETY: `from` is valid for reading as many elements as there are.
-        // The helper checks every address of user space.
+        // SAFETY: `from` is valid for reading as many elements as there are, of
+        // any alignment. The helper checks every address of user space.
         done(unsafe { bindings::vnr_write_used(to.0, from, elems.len()) })
     }
 
