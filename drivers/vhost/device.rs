@@ -15,7 +15,7 @@ use crate::{
     },
     kick::{Event, Waker},
     table::MemTable,
-    vring::{self, Then, Vring, VRINGS},
+    vring::{Then, Vring, VRINGS},
     worker::{Work, Worker},
 };
 use kernel::{
@@ -204,7 +204,7 @@ impl<W: Work> Device<W> {
 
         let index = Self::read_index(arg)?;
         let then = self.vring(index).ioctl(index, cmd, arg, || {
-            vring::waker(&item.into(), &worker, index, Event::Kick)
+            Waker::new(item.into(), worker, index, Event::Kick)
         })?;
         if then == Then::Flush {
             control.flush(item);
@@ -240,11 +240,7 @@ impl<W: Work> Device<W> {
         index: VringIndex,
     ) -> Result<Waker<W>> {
         let owner = control.owner.as_ref().ok_or(EPERM)?;
-        Ok(vring::waker(
-            &item.into(),
-            &owner.worker,
-            index,
-            Event::Socket,
-        ))
+        let worker = owner.worker.clone();
+        Ok(Waker::new(item.into(), worker, index, Event::Socket))
     }
 }

@@ -3,7 +3,7 @@
 //! Turns a wake-up of a kick eventfd or of a socket into work.
 
 use crate::{
-    kapi::{wait::Wake, work::WorkItem},
+    kapi::{index::VringIndex, wait::Wake, work::WorkItem},
     worker::{Work, Worker},
 };
 use kernel::sync::Arc;
@@ -34,30 +34,25 @@ pub(crate) const fn bit(index: usize, event: Event) -> u32 {
 pub(crate) struct Waker<W: Work> {
     item: Arc<WorkItem<W>>,
     worker: Arc<Worker<W>>,
-    index: usize,
-    event: Event,
+    bit: u32,
 }
 
 impl<W: Work> Waker<W> {
+    /// Makes the waker for one event of the vring `index`.
     pub(crate) fn new(
         item: Arc<WorkItem<W>>,
         worker: Arc<Worker<W>>,
-        index: usize,
+        index: VringIndex,
         event: Event,
     ) -> Self {
-        Self {
-            item,
-            worker,
-            index,
-            event,
-        }
+        let bit = bit(index.get(), event);
+        Self { item, worker, bit }
     }
 }
 
 impl<W: Work> Wake for Waker<W> {
     fn wake(&self) {
-        self.item.woken(self.index, self.event);
-        self.worker
-            .queue(self.item.as_arc_borrow(), bit(self.index, self.event));
+        self.item.woken(self.bit);
+        self.worker.queue(self.item.as_arc_borrow(), self.bit);
     }
 }

@@ -19,9 +19,9 @@ use crate::{
         user_memory::{access_ok, OwnerMemory},
         wait::PollEntry,
     },
-    kick::{self, Event, Waker},
+    kick::Waker,
     table::MemTable,
-    worker::{Work, Worker},
+    worker::Work,
 };
 use core::{
     mem,
@@ -124,6 +124,18 @@ impl<W: Work> State<W> {
         Ok(self.queue.start(&OwnerMemory)?)
     }
 
+    /// Waits for the socket, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is in error.
+    pub(crate) fn wait_for_socket(&mut self) -> Result {
+        match &mut self.backend {
+            Some(backend) => backend.poll.start(),
+            None => Ok(()),
+        }
+    }
+
     /// Tells the owner that the ring is broken.
     pub(crate) fn signal_err(&self) {
         if let Some(err) = &self.err {
@@ -219,11 +231,9 @@ impl<W: Work> Vring<W> {
         self.waiters.load(Relaxed) != 0
     }
 
-    /// Counts a wake-up. Any context.
-    pub(crate) fn woken(&self, event: Event) {
-        if event == Event::Kick {
-            self.kicks.add(1, Relaxed);
-        }
+    /// Counts a kick. Any context.
+    pub(crate) fn kicked(&self) {
+        self.kicks.add(1, Relaxed);
     }
 
     /// Kicks received.
@@ -380,14 +390,4 @@ fn event_fd(arg: usize) -> Result<Option<EventFd>> {
         FileArg::Bind(fd) => Ok(Some(EventFd::from_fd(fd)?)),
         FileArg::Unbind => Ok(None),
     }
-}
-
-/// The waker of an event of a vring.
-pub(crate) fn waker<W: Work>(
-    item: &Arc<crate::kapi::work::WorkItem<W>>,
-    worker: &Arc<Worker<W>>,
-    index: VringIndex,
-    event: Event,
-) -> Waker<W> {
-    kick::Waker::new(item.clone(), worker.clone(), index.get(), event)
 }

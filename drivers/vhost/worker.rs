@@ -20,7 +20,6 @@ use crate::{
         user_memory,
         work::{WorkItem, WorkList},
     },
-    kick::Event,
 };
 use kernel::{
     new_condvar, new_mutex,
@@ -45,8 +44,8 @@ pub(crate) trait Work: Send + Sync + Sized + 'static {
         scratch: &mut Scratch,
     );
 
-    /// A wake-up for the vring `index` came. Any context.
-    fn woken(&self, index: usize, event: Event);
+    /// A wake-up came that asks for `bit`. Any context.
+    fn woken(&self, bit: u32);
 }
 
 /// The thread takes work.

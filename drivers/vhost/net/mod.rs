@@ -7,6 +7,8 @@ mod fdinfo;
 mod poll;
 mod run;
 
+use run::Turn;
+
 use crate::{
     device::Device,
     engine::{features, scratch::Scratch},
@@ -48,16 +50,24 @@ impl Work for Net {
         const RX_WORK: u32 = kick::bit(RX, Event::Kick) | kick::bit(RX, Event::Socket);
 
         let [rx, tx] = item.device.vrings();
-        if bit & RX_WORK != 0 {
-            run::handle(item, worker, rx, RX, scratch);
+        let (vring, index) = if bit & RX_WORK != 0 {
+            (rx, RX)
         } else {
-            run::handle(item, worker, tx, TX, scratch);
-        }
+            (tx, TX)
+        };
+        let turn = Turn {
+            item,
+            worker,
+            index,
+        };
+        run::handle(turn, vring, scratch);
     }
 
-    fn woken(&self, index: usize, event: Event) {
-        if let Some(vring) = self.device.vrings().get(index) {
-            vring.woken(event);
+    fn woken(&self, bit: u32) {
+        for (index, vring) in self.device.vrings().iter().enumerate() {
+            if bit == kick::bit(index, Event::Kick) {
+                vring.kicked();
+            }
         }
     }
 }

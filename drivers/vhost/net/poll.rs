@@ -2,7 +2,7 @@
 
 //! The busy-poll helper that tx and rx share. C: `vhost_net_busy_poll()`.
 
-use super::{Net, RX, TX};
+use super::{run::Turn, Net, RX, TX};
 use crate::{
     engine::{
         busy_poll::{self, End},
@@ -13,20 +13,14 @@ use crate::{
         clock::{self, MigrateDisabled},
         socket::NetSocket,
         user_memory::OwnerMemory,
-        work::WorkItem,
     },
     kick::{self, Event},
     vring::{Backend, Io, Locked, Vring},
-    worker::Worker,
 };
-use kernel::sync::ArcBorrow;
 
 /// One run's view of the device, for its busy-poll window.
 pub(super) struct Poller<'a> {
-    pub(super) item: ArcBorrow<'a, WorkItem<Net>>,
-    pub(super) worker: &'a Worker<Net>,
-    /// The vring of the run: [`RX`] or [`TX`].
-    pub(super) index: usize,
+    pub(super) turn: Turn<'a>,
     /// The window, in units of 1,024 ns.
     pub(super) window: u32,
     /// The socket behind the vring of the run.
@@ -43,8 +37,12 @@ impl Poller<'_> {
         if self.window == 0 {
             return Polled::Off;
         }
-        let [rx, tx] = self.item.device.vrings();
-        let (paired, paired_index) = if self.index == RX { (tx, TX) } else { (rx, RX) };
+        let [rx, tx] = self.turn.item.device.vrings();
+        let (paired, paired_index) = if self.turn.index == RX {
+            (tx, TX)
+        } else {
+            (rx, RX)
+        };
         let Some(mut other) = paired.try_lock() else {
             return Polled::Off;
         };
@@ -90,7 +88,9 @@ impl Poller<'_> {
         };
         if run {
             let _ = queue.kicks_off(&OwnerMemory);
-            self.worker.queue(self.item, kick::bit(index, Event::Kick));
+            self.turn
+                .worker
+                .queue(self.turn.item, kick::bit(index, Event::Kick));
         }
     }
 }
@@ -108,7 +108,7 @@ impl View<'_> {
     /// Whether the ring of the vring `index` is empty, or of no use.
     #[inline]
     fn empty(&self, index: usize) -> bool {
-        if self.poller.index == index {
+        if self.poller.turn.index == index {
             self.own.avail_empty(&OwnerMemory)
         } else {
             self.other
@@ -135,12 +135,12 @@ impl Watch for View<'_> {
 
     #[inline]
     fn has_work(&self) -> bool {
-        self.poller.worker.has_work()
+        self.poller.turn.worker.has_work()
     }
 
     #[inline]
     fn socket_ready(&self) -> bool {
-        if self.poller.index == RX {
+        if self.poller.turn.index == RX {
             // The run holds no packet: it has just found none.
             return self.poller.socket.has_rx_data();
         }

@@ -17,18 +17,40 @@ use crate::{
 };
 use kernel::sync::ArcBorrow;
 
-/// Runs `vring`, which is the vring `index`, once.
-///
-/// Nothing is done, and nothing is lost, while it has no backend or no ring:
-/// attaching a backend wakes it.
-pub(super) fn handle(
-    item: ArcBorrow<'_, Item>,
-    worker: &Worker<Net>,
-    vring: &Vring<Net>,
-    index: usize,
-    scratch: &mut Scratch,
-) {
+/// Whose turn it is.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'a> {
+    pub(super) item: ArcBorrow<'a, Item>,
+    pub(super) worker: &'a Worker<Net>,
+    /// The vring: `RX` or `TX`.
+    pub(super) index: usize,
+}
+
+/// Runs `vring`, whose turn it is, once.
+pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) {
     let mut state = vring.lock_for_run();
+
+    let alright = match serve(turn, &mut state, scratch) {
+        Outcome::WaitKick => true,
+        Outcome::WaitSocket => state.wait_for_socket().is_ok(),
+        Outcome::Requeue => {
+            let bit = kick::bit(turn.index, Event::Kick);
+            turn.worker.queue(turn.item, bit);
+            true
+        }
+        Outcome::Broken(_) => false,
+    };
+    if !alright {
+        state.signal_err();
+    }
+    vring.publish(&state.counters);
+}
+
+/// Lets the engine serve the rings.
+///
+/// Nothing is done, and nothing is lost, while there is no backend or no ring:
+/// attaching a backend wakes the vring.
+fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outcome {
     let State {
         queue,
         table: Some(table),
@@ -38,12 +60,12 @@ pub(super) fn handle(
         header,
         window,
         ..
-    } = &mut *state
+    } = state
     else {
-        return;
+        return Outcome::WaitKick;
     };
     if !queue.is_set_up() {
-        return;
+        return Outcome::WaitKick;
     }
 
     poll.stop();
@@ -57,33 +79,17 @@ pub(super) fn handle(
     let mut host = Surroundings {
         call: call.as_ref(),
         poller: Poller {
-            item,
-            worker,
-            index,
+            turn,
             window: *window,
             socket,
         },
     };
-    let outcome = match io {
+    match io {
         Io::Rx(io) => rx::run(queue, env, &mut host, io),
         Io::Tx(io) => {
             io.set_header(header.sock);
             tx::run(queue, env, &mut host, io)
         }
-    };
-    vring.publish(counters);
-
-    match outcome {
-        Outcome::WaitKick => (),
-        Outcome::WaitSocket => {
-            if poll.start().is_err() {
-                state.signal_err();
-            }
-        }
-        Outcome::Requeue => {
-            worker.queue(item, kick::bit(index, Event::Kick));
-        }
-        Outcome::Broken(_) => state.signal_err(),
     }
 }
 
