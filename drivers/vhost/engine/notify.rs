@@ -4,7 +4,7 @@
 
 /// Whether an index that moves from `old` to `new` passes `event`.
 ///
-/// Section 2.7.7.2; the formula is that of section 2.7.10's `vring_need_event`.
+/// That is: whether an element was placed at index `event` (section 2.7.7.2).
 #[inline]
 pub fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)

@@ -31,8 +31,9 @@ pub struct SplitQueue {
     signalled: Signalled,
     /// Kicks are off (C: `used_flags & VRING_USED_F_NO_NOTIFY`).
     no_notify: bool,
-    /// The chains up to `avail_idx` were too few for the packet that waits.
-    starved: bool,
+    /// The chains up to `avail_idx` are of no use without news: too few for the
+    /// packet that waits, or broken.
+    stuck: bool,
 }
 
 impl SplitQueue {
@@ -49,7 +50,7 @@ impl SplitQueue {
             next_used: 0,
             signalled: Signalled::none(),
             no_notify: false,
-            starved: false,
+            stuck: false,
         }
     }
 
@@ -82,7 +83,7 @@ impl SplitQueue {
     pub fn set_base(&mut self, base: u16) {
         self.next_avail = base;
         self.avail_idx = base;
-        self.starved = false;
+        self.stuck = false;
     }
 
     /// Descriptor table, avail ring, used ring.
@@ -136,7 +137,7 @@ impl SplitQueue {
         self.next_used = mem.load_u16(self.used.add(layout::USED_IDX))?;
         self.signalled = Signalled::none();
         self.no_notify = false;
-        self.starved = false;
+        self.stuck = false;
         Ok(())
     }
 
@@ -189,18 +190,22 @@ impl SplitQueue {
 
     /// Whether the ring has nothing to look at. C: `vhost_vq_avail_empty()`.
     ///
-    /// Chains known to be too few do not count. `false` if the index cannot be
-    /// read or jumped, as in C: the run that then comes reports it.
+    /// `false` if the index cannot be read or jumped, as in C: the run that then
+    /// comes reports it. Once it did, only news count.
     pub fn avail_empty<M: GuestMemory>(&self, mem: &M) -> bool {
-        if self.avail_idx != self.next_avail && !self.starved {
+        if self.avail_idx != self.next_avail && !self.stuck {
             return false;
         }
-        mem.load_u16(self.avail.add(layout::AVAIL_IDX)) == Ok(self.avail_idx)
+        match mem.load_u16(self.avail.add(layout::AVAIL_IDX)) {
+            Ok(idx) if idx.wrapping_sub(self.next_avail) <= self.num => idx == self.avail_idx,
+            Ok(_) | Err(_) => self.stuck,
+        }
     }
 
-    /// Notes whether the chains up to the last index read were too few.
-    pub(super) fn set_starved(&mut self, starved: bool) {
-        self.starved = starved;
+    /// Notes whether the chains up to the last index read need news: more
+    /// chains, or a kick.
+    pub(super) fn set_stuck(&mut self, stuck: bool) {
+        self.stuck = stuck;
     }
 
     /// The avail ring.

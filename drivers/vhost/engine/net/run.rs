@@ -40,6 +40,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         ahead: usize,
     ) -> Self {
         bump(&mut env.counters.runs);
+        queue.set_stuck(false);
         let [table, _, _] = queue.addresses();
         let walker = Walker {
             mem: env.mem,
@@ -152,6 +153,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         // fail again here.
         let _ = self.publish();
         let _ = self.queue.kicks_on(self.env.mem);
+        self.queue.set_stuck(true);
         Outcome::Broken(error)
     }
 }

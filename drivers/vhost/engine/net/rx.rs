@@ -86,7 +86,6 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// The loop.
     fn serve(&mut self) -> Result<Outcome> {
         self.run.queue.kicks_off(self.run.env.mem)?;
-        self.run.queue.set_starved(false);
 
         loop {
             let Some(len) = self.peek_len()? else {
@@ -155,9 +154,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             return Ok(Some(self.run.requeue()));
         }
         let outcome = self.run.wait_kick()?;
-        self.run
-            .queue
-            .set_starved(outcome == Some(Outcome::WaitKick));
+        self.run.queue.set_stuck(outcome == Some(Outcome::WaitKick));
         Ok(outcome)
     }
 

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+
+use vhost_engine::engine::budget::Budget;
+
+#[test]
+fn the_256th_turn_is_the_last() {
+    let mut budget = Budget::new();
+    let turns = (1..).find(|_| budget.spend(0));
+    assert_eq!(turns, Some(256));
+}
+
+#[test]
+fn the_turn_that_reaches_half_a_mebibyte_is_the_last() {
+    let mut budget = Budget::new();
+    assert!(!budget.spend(0x7ffff));
+    assert!(budget.spend(1));
+}
+
+#[test]
+fn lengths_that_overflow_end_the_run() {
+    let mut budget = Budget::new();
+    assert!(budget.spend(u64::MAX));
+    assert!(budget.spend(u64::MAX));
+}
+
+#[test]
+fn more_is_announced_only_if_another_turn_comes() {
+    let mut budget = Budget::new();
+    assert!(budget.allows_more(0x7ffff));
+    assert!(!budget.allows_more(0x80000));
+    for _ in 0..254 {
+        assert!(budget.allows_more(1));
+        assert!(!budget.spend(1));
+    }
+    assert!(budget.allows_more(1));
+    assert!(!budget.spend(1));
+    assert!(!budget.allows_more(1), "the 256th");
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the engine: one file for each of its files, the spec's "MUST"s for
+//! a device in `spec.rs`, and hostile guests in `hostile.rs`.
+//!
+//! `arena.rs`, `model.rs` and `mocks.rs` are the world around it. The driver in
+//! `model.rs` is written from virtio 1.3 and takes nothing from the engine.
+
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::single_range_in_vec_init,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, and nobody calls it"
+)]
+
+mod arena;
+mod mocks;
+mod model;
+mod rig;
+
+mod batch;
+mod budget;
+mod busy_poll;
+mod chain;
+mod counters;
+mod desc;
+mod features;
+mod header;
+mod hostile;
+mod iotlb;
+mod layout;
+mod notify;
+mod rx;
+mod rx_drops;
+mod scratch;
+mod spec;
+mod split;
+mod translate;
+mod tx;
+mod tx_drops;
