@@ -21,6 +21,10 @@ module: ## Build vhost_net_rs.ko for Debian's stock kernel, or for KDIR=
 test: ## Every test that CI runs, from a bare machine; parts alone: ONLY=host,vm,nested NAME=GLOB
 	@scripts/test
 
+.PHONY: test-long
+test-long: ## What takes longer: lint proved by planted violations, and all else in scripts/tests/long
+	@ONLY=long scripts/test
+
 .PHONY: lint
 lint: ## The house rules: formatting, clippy, unsafe, panic paths, floors, style of C and shell
 	@scripts/lint/run
