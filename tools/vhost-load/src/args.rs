@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context, Result};
 use clap::{Args, Parser, Subcommand};
 use vhost_driver::Indirect;
-use vhost_uapi::features;
+use vhost_uapi::{features, netdev};
 
 use crate::frame::{Shape, GUEST_MAC, MAX_PLAIN, PEER_MAC, SIZES};
 use crate::inject::{Emission, Fault, Injection};
@@ -237,6 +237,11 @@ impl Plan {
         Emission::total(self.count, self.injection)
     }
 
+    /// How many sequence numbers `sent` packets use up, with the fault among them.
+    pub fn sequences(&self, sent: u64) -> u64 {
+        (sent + self.count).saturating_sub(self.total())
+    }
+
     /// Whether the device spreads a packet over several receive buffers.
     pub fn mergeable(&self) -> bool {
         features::has(self.session.features, features::MRG_RXBUF)
@@ -285,10 +290,15 @@ fn shape(options: &Options, features: u64) -> Result<Shape> {
         !segmented || !features::has(features, features::ANY_LAYOUT),
         "with any_layout the tap has no header that could ask for segmentation: add --jumbo, or --size {MAX_PLAIN} at most"
     );
+    let source = match &options.macvtap {
+        // A macvtap gets what is sent to its own address only.
+        Some(name) => netdev::address(name)?,
+        None => GUEST_MAC,
+    };
     Ok(Shape {
         size: options.size,
         segmented,
-        source: GUEST_MAC,
+        source,
         destination: PEER_MAC,
     })
 }

@@ -78,9 +78,8 @@ fn drive(plan: &Plan, session: &mut Session, wire: &Wire, gate: &Gate) -> Result
         let checker = &mut receiver.checker;
         measured.elapsed = received?.unwrap_or_else(|what| checker.fail(what));
         measured.reattached = reattached.unwrap_or_else(|what| checker.fail(what));
-        let sent = sent.unwrap_or_else(|what| checker.fail(what));
-        let sequences = (sent + plan.count).saturating_sub(plan.total());
-        measured.tally = receiver.checker.finish(&[sequences]);
+        sent.unwrap_or_else(|what| checker.fail(what));
+        measured.tally = receiver.checker.finish(&[plan.sequences(gate.total())]);
         Ok(measured)
     })
 }

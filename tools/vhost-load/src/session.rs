@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use std::os::fd::AsFd;
 use vhost_driver::{Gpa, GuestMemory, Indirect, RingFeatures, RingLayout, Virtqueue};
 use vhost_uapi::{features, netdev, MemoryRegion, Offload, Tap, TapOptions, VhostNet, VringAddr};
@@ -250,15 +250,17 @@ impl Session {
 }
 
 fn open_node(options: &SessionOptions) -> Result<VhostNet> {
-    let hint =
-        "is the module loaded, and are you root? (modprobe vhost_net, or insmod vhost_net_rs.ko)";
-    let vhost = VhostNet::open(&options.node, true).context(hint)?;
-    let offered = vhost.features()?;
+    let node = options.node.display();
+    let vhost = VhostNet::open(&options.node, true).map_err(|err| {
+        anyhow!("{err}. Is a module loaded (modprobe vhost_net, insmod vhost_net_rs.ko), and are you root?")
+    })?;
+    let offered = vhost.features();
+    let offered = offered.map_err(|err| anyhow!("{err}. {node} is no vhost-net device"))?;
     let missing = options.features & !offered;
     ensure!(
         missing == 0,
         "{} does not offer {}; it offers {}",
-        options.node.display(),
+        node,
         features::describe(missing),
         features::describe(offered)
     );
@@ -281,7 +283,7 @@ fn open_tap(options: &SessionOptions) -> Result<Tap> {
         Some(name) => Tap::open_macvtap(name, &tap_options),
         None => Tap::create(&tap_options),
     };
-    let tap = tap.context("a tap needs the tun module and CAP_NET_ADMIN")?;
+    let tap = tap.map_err(|err| anyhow!("{err}. A tap needs the tun module and CAP_NET_ADMIN"))?;
     let name = tap.name();
     netdev::disable_ipv6(name)?;
     if let Some(mtu) = options.mtu {
@@ -298,13 +300,10 @@ fn set_memory(vhost: &VhostNet, memory: &GuestMemory) -> Result<()> {
         userspace_addr: region.uva,
     };
     let table: Vec<MemoryRegion> = memory.regions().iter().map(region).collect();
-    let hint = || {
-        format!(
-            "{} regions (the module's parameter max_mem_regions is the limit)",
-            table.len()
-        )
-    };
-    vhost.set_mem_table(&table).with_context(hint)
+    let count = table.len();
+    vhost.set_mem_table(&table).map_err(|err| {
+        anyhow!("{err}. The table has {count} regions; the module's parameter max_mem_regions is the limit")
+    })
 }
 
 fn set_ring(

@@ -57,15 +57,10 @@ fn checked(plan: &Plan, session: &mut Session, wire: &Wire) -> Result<Measured> 
         drop(stopper);
         let mut checker = run::join(capture)??;
         sent.unwrap_or_else(|what| checker.fail(what));
-        measured.tally = checker.finish(&[sequences(plan, gate.total())]);
+        measured.tally = checker.finish(&[plan.sequences(gate.total())]);
         measured.capture_drops = wire.drops()?;
         Ok(measured)
     })
-}
-
-/// How many sequence numbers were used up by `sent` packets.
-fn sequences(plan: &Plan, sent: u64) -> u64 {
-    (sent + plan.count).saturating_sub(plan.total())
 }
 
 /// Waits until everything sent was captured, or nothing more comes: the check says then what is missing.
@@ -230,6 +225,8 @@ impl<'a> Sender<'a> {
             let Emission { sequence, corrupt } = Emission::new(self.nth, self.plan.injection);
             self.gate.sent(1);
             self.tx.push(Stamp { flow: 0, sequence }, corrupt)?;
+            // A device that polls may begin with it; the kick is decided on with the batch.
+            self.tx.vring().queue.publish();
             self.nth += 1;
             added += 1;
         }

@@ -93,12 +93,12 @@ impl Wire {
         Ok(u64::from(self.socket.statistics()?.drops))
     }
 
-    /// Sends frames to the guest, no more than `gate` lets through. Returns how many.
+    /// Sends frames to the guest, no more than `gate` lets through.
     ///
     /// # Errors
     ///
     /// [`Failure::Stalled`] if the guest receives nothing; those of send(2).
-    pub fn send(&self, sending: &Sending, gate: &Gate, stop: &AtomicBool) -> Result<u64, Failure> {
+    pub fn send(&self, sending: &Sending, gate: &Gate, stop: &AtomicBool) -> Result<(), Failure> {
         let shape = self.shape.reversed();
         let total = Emission::total(sending.count, sending.injection);
         let mut packet = Outgoing::new(&shape);
@@ -126,7 +126,7 @@ impl Wire {
             }
             nth += 1;
         }
-        Ok(nth)
+        Ok(())
     }
 
     /// Sends back whatever arrives, until `stop`. A fault befalls an answer of flow 0.
