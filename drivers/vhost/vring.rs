@@ -254,7 +254,11 @@ impl<W: Work> Vring<W> {
 
     /// Takes out all that the owner gave. The backend is gone by now.
     pub(crate) fn reset(&self) {
-        let old = mem::replace(&mut *self.lock(), State::new());
+        let mut state = self.lock();
+        let old = mem::replace(&mut *state, State::new());
+        self.kicks.store(0, Relaxed);
+        self.publish(&state.counters);
+        drop(state);
         drop(old);
     }
 

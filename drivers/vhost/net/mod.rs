@@ -13,12 +13,13 @@ use crate::{
     device::Device,
     engine::{features, scratch::Scratch},
     ioctl,
-    kapi::{chrdev::CharDevice, work::WorkItem},
+    kapi::{chrdev::CharDevice, clock, work::WorkItem},
     kick::{self, Event},
     table::MemTable,
     worker::{Work, Worker},
 };
 use kernel::{
+    current,
     prelude::*,
     seq_file::SeqFile,
     sync::{Arc, ArcBorrow},
@@ -170,7 +171,26 @@ fn get_features_array(arg: usize) -> Result {
 
     for _ in 0..count {
         at = at.wrapping_add(size_of::<u64>());
-        ioctl::write(at, words.next().unwrap_or(&0))?;
+        match words.next() {
+            Some(word) => ioctl::write(at, word)?,
+            None => {
+                ioctl::write(at, &0u64)?;
+                breathe()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Between words that mean nothing, of which the caller may name any number.
+///
+/// # Errors
+///
+/// `EINTR` if a signal waits.
+fn breathe() -> Result {
+    clock::cond_resched();
+    if current!().signal_pending() {
+        return Err(EINTR);
     }
     Ok(())
 }
@@ -189,7 +209,7 @@ fn read_features_array(arg: usize) -> Result<[u64; FEATURE_WORDS]> {
         match words.next() {
             Some(slot) => *slot = word,
             None if word != 0 => return Err(EOPNOTSUPP),
-            None => (),
+            None => breathe()?,
         }
     }
     Ok(features)
