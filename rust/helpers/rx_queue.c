@@ -42,7 +42,8 @@ void vnr_rx_free(struct vnr_rx *rx)
 	kfree(rx);
 }
 
-static bool vnr_rx_refill(struct vnr_rx *rx, u32 max)
+/* Out of line, so that a peek at a packet that is here already stays short. */
+static noinline bool vnr_rx_refill(struct vnr_rx *rx, u32 max)
 {
 	struct ptr_ring *ring = rx->socket.ring;
 
@@ -59,7 +60,7 @@ static bool vnr_rx_refill(struct vnr_rx *rx, u32 max)
 }
 
 /* A socket without a ring: the packet stays where it is. */
-static int vnr_rx_peek_socket(struct sock *sk)
+static noinline int vnr_rx_peek_socket(struct sock *sk)
 {
 	struct sk_buff_head *queue = &sk->sk_receive_queue;
 	struct sk_buff *skb;

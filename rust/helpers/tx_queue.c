@@ -83,17 +83,26 @@ u32 vnr_tx_prepare(struct vnr_tx *tx, u32 header_len)
 	return vnr_socket_batches(&tx->socket) ? VNR_TX_BATCH : 0;
 }
 
-/* Copies the first len bytes of the segments; false if they are not there. */
-static bool vnr_tx_copy(void *to, const struct iovec *iov, u32 nr, size_t len)
+/*
+ * Copies the first len bytes of the segments; false if they are not there.
+ *
+ * Without the check of copy_from_user() that len bytes fit where they go: the
+ * caller has just made room for them, and it costs more than the rest.
+ */
+static __always_inline bool vnr_tx_copy(void *to, const struct iovec *iov,
+					u32 nr, size_t len)
 {
-	for (; nr && len; iov++, nr--) {
+	for (; nr; iov++, nr--) {
 		size_t n = min(len, iov->iov_len);
 
-		if (copy_from_user(to, iov->iov_base, n))
+		if (_copy_from_user(to, iov->iov_base, n))
 			return false;
 
-		to += n;
 		len -= n;
+		if (!len)
+			return true;
+
+		to += n;
 	}
 
 	return !len;
@@ -126,6 +135,10 @@ vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
 	if (unlikely(!buf))
 		return VNR_STAGED_NO_MEMORY;
 
+	frame = &tx->frame[tx->count];
+	xdp_init_buff(frame, size, NULL);
+	xdp_prepare_buff(frame, buf, pad, len - header_len, true);
+
 	header = buf + pad - header_len;
 	if (unlikely(!vnr_tx_copy(header, iov, nr, len))) {
 		page_frag_free(buf);
@@ -142,10 +155,7 @@ vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
 		memcpy(buf, header, VNR_TX_MAX_HEADER);
 	else
 		memset(buf, 0, VNR_TX_MAX_HEADER);
-
-	frame = &tx->frame[tx->count++];
-	xdp_init_buff(frame, size, NULL);
-	xdp_prepare_buff(frame, buf, pad, len - header_len, true);
+	tx->count++;
 	*header_copy = buf;
 
 	return VNR_STAGED_DONE;

@@ -47,6 +47,7 @@ int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
 	u32 run;
 	u16 idx;
 
+	might_fault();
 	if (unlikely(!access_ok(ring, (VNR_AVAIL_RING + num) * sizeof(*ring))))
 		return -EFAULT;
 
@@ -86,6 +87,7 @@ int vnr_read_descs(u64 table, u32 num, const u16 *heads,
 {
 	const struct vring_desc __user *desc = u64_to_user_ptr(table);
 
+	might_fault();
 	if (unlikely(!access_ok(desc, num * sizeof(*desc))))
 		return -EFAULT;
 
@@ -116,6 +118,7 @@ int vnr_write_used(u64 to, const u64 *elems, size_t n)
 {
 	u64 __user *used = u64_to_user_ptr(to);
 
+	might_fault();
 	if (unlikely(!access_ok(used, n * sizeof(*used))))
 		return -EFAULT;
 
@@ -136,6 +139,7 @@ int vnr_load_u16(u64 from)
 	const u16 __user *ptr = u64_to_user_ptr(from);
 	u16 value;
 
+	might_fault();
 	scoped_user_read_access(ptr, efault)
 		unsafe_get_user(value, ptr, efault);
 	/* As in vnr_fetch_heads(). */
@@ -156,6 +160,7 @@ int vnr_store_u16(u64 to, u16 value)
 	 * barrier after it loads the value (virtio 1.3, section 2.7.14).
 	 */
 	smp_wmb();
+	might_fault();
 	scoped_user_write_access(ptr, efault)
 		unsafe_put_user(value, ptr, efault);
 
@@ -165,12 +170,17 @@ efault:
 	return -EFAULT;
 }
 
+/*
+ * The kernel's half of a copy is a slice, which has its own bounds: what
+ * copy_from_user() and copy_to_user() would find out about them costs more than
+ * the copy of a header field.
+ */
 int vnr_copy_in(void *to, u64 from, size_t n)
 {
-	return copy_from_user(to, u64_to_user_ptr(from), n) ? -EFAULT : 0;
+	return _copy_from_user(to, u64_to_user_ptr(from), n) ? -EFAULT : 0;
 }
 
 int vnr_copy_out(u64 to, const void *from, size_t n)
 {
-	return copy_to_user(u64_to_user_ptr(to), from, n) ? -EFAULT : 0;
+	return _copy_to_user(u64_to_user_ptr(to), from, n) ? -EFAULT : 0;
 }
