@@ -26,11 +26,11 @@ need_root() {
 		"Run it again as root (sudo -E keeps XDG_CACHE_HOME), or in a container that has root."
 }
 
-# Installs Debian packages on the host for programs that are missing: need_host PROGRAM:PACKAGE...
+# Installs Debian packages on the host for programs or files that are missing: need_host PROGRAM:PACKAGE...
 need_host() {
 	local pair missing=()
 	for pair; do
-		command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+		command -v "${pair%%:*}" >/dev/null || [ -e "${pair%%:*}" ] || missing+=("${pair#*:}")
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
 	command -v apt-get >/dev/null || die "this host lacks: ${missing[*]}" "Install them with the host's own package manager."
