@@ -61,36 +61,42 @@ impl Batch {
         self.at.saturating_add(1) < self.count
     }
 
-    /// The next chain, which stays where it is until [`Batch::take`].
+    /// Whether there is another chain; reads more ahead if need be.
     ///
     /// # Errors
     ///
-    /// [`Error::BadRing`] for a head that is no index of the table, or an avail
-    /// index that jumped; what the memory answers.
+    /// As [`Batch::fetch`].
     #[inline]
-    pub fn peek<M: GuestMemory>(
+    pub fn ready<M: GuestMemory>(
         &mut self,
         queue: &mut SplitQueue,
         mem: &M,
         scratch: &mut Scratch,
-    ) -> Result<Option<Head>> {
-        if self.at >= self.count && !self.fetch(queue, mem, scratch)? {
-            return Ok(None);
+    ) -> Result<bool> {
+        if self.at < self.count {
+            return Ok(true);
         }
-        let (Some(&id), Some(&raw)) = (scratch.heads.get(self.at), scratch.descs.get(self.at))
-        else {
-            return Ok(None);
-        };
-        if id >= queue.num() {
-            return Err(Error::BadRing);
-        }
-        Ok(Some(Head {
-            id,
-            desc: Desc::new(raw),
-        }))
+        self.fetch(queue, mem, scratch)
     }
 
-    /// Takes the chain that [`Batch::peek`] showed: it will be returned with
+    /// The next chain, once [`Batch::ready`] is true. It stays where it is until
+    /// [`Batch::take`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRing`] for a head that is no index of the table.
+    #[inline]
+    pub fn head(&self, queue: &SplitQueue, scratch: &Scratch) -> Result<Head> {
+        match (scratch.heads.get(self.at), scratch.descs.get(self.at)) {
+            (Some(&id), Some(&raw)) if id < queue.num() => Ok(Head {
+                id,
+                desc: Desc::new(raw),
+            }),
+            _ => Err(Error::BadRing),
+        }
+    }
+
+    /// Takes the chain that [`Batch::head`] showed: it will be returned with
     /// `len` bytes written.
     #[inline]
     pub fn take(&mut self, scratch: &mut Scratch, head: u16, len: u32) {
@@ -118,7 +124,7 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// As [`Batch::peek`].
+    /// [`Error::BadRing`] if the avail index jumped; what the memory answers.
     #[inline(never)]
     pub fn fetch<M: GuestMemory>(
         &mut self,

@@ -3,9 +3,15 @@
 //! How much one run of a vring may do before others get their turn.
 
 /// Packets that one run handles (C: `VHOST_NET_PKT_WEIGHT`).
-pub const PACKETS: u32 = 256;
+pub const PACKETS: u64 = 256;
 /// Bytes that one run handles (C: `VHOST_NET_WEIGHT`).
 pub const BYTES: u64 = 0x80000;
+
+/// A turn, where [`Budget`] counts them: above the bytes.
+const TURN: u64 = 1 << 40;
+/// Bits of which one is set when a run must end.
+const SPENT: u64 = (TURN * PACKETS).wrapping_neg() | (TURN - BYTES);
+const _: () = assert!(PACKETS.is_power_of_two() && BYTES.is_power_of_two());
 
 /// What a run has used. C: `vhost_exceeds_weight()`.
 ///
@@ -13,14 +19,15 @@ pub const BYTES: u64 = 0x80000;
 /// device drop packets, or look in vain, gets no more time than others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
-    turns: u32,
-    bytes: u64,
+    /// Bytes, and turns in units of [`TURN`]: one addition and one test a
+    /// packet.
+    used: u64,
 }
 
 impl Budget {
     /// A full budget.
     pub const fn new() -> Self {
-        Self { turns: 0, bytes: 0 }
+        Self { used: 0 }
     }
 
     /// Whether another turn comes after the one that moves `bytes`.
@@ -34,8 +41,8 @@ impl Budget {
     #[inline]
     #[must_use]
     pub fn spend(&mut self, bytes: u64) -> bool {
-        self.turns = self.turns.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.turns >= PACKETS || self.bytes >= BYTES
+        // More than all makes no difference, and does not reach the turns.
+        self.used = self.used.wrapping_add(TURN.wrapping_add(bytes.min(BYTES)));
+        self.used & SPENT != 0
     }
 }

@@ -17,6 +17,7 @@
 
 use super::addr::Iova;
 use super::addr::RingAddr;
+use super::addr::Segment;
 use super::desc::Desc;
 use super::error::Access;
 use super::error::Error;
@@ -45,16 +46,29 @@ pub struct Chain {
     pub writable: u64,
 }
 
+/// The segment of a chain for `access` that is `first` alone, if it is in one
+/// piece. `None` if it may be anything else.
+#[inline]
+pub fn one(translator: &mut Translator<'_>, first: Desc, access: Access) -> Option<Segment> {
+    if !first.is_alone() || first.access() != access {
+        return None;
+    }
+    match translator.hit(first.addr, first.len, access) {
+        None => translator.miss(first.addr, first.len, access),
+        hit => hit,
+    }
+}
+
 /// What a walk needs besides the chain.
-pub struct Walker<'a, M> {
+pub struct Walker<'w, 'a, M> {
     /// The memory that descriptors are read from.
-    pub mem: &'a M,
+    pub mem: &'w M,
     /// The descriptor table.
     pub table: RingAddr,
     /// Its entries.
     pub num: u16,
     /// Finds the buffers.
-    pub translator: Translator<'a>,
+    pub translator: &'w mut Translator<'a>,
 }
 
 /// The chain being walked.
@@ -66,7 +80,7 @@ struct Walk<'w, 's> {
     window: &'w mut [u8; TABLE_BYTES],
 }
 
-impl<M: GuestMemory> Walker<'_, M> {
+impl<M: GuestMemory> Walker<'_, '_, M> {
     /// Adds the segments of the chain that begins with `first` to `out`.
     ///
     /// `window` is room for entries of an indirect table. On an error `out` has
@@ -77,35 +91,7 @@ impl<M: GuestMemory> Walker<'_, M> {
     /// - [`Error::BadRing`] if the chain breaks the rules of section 2.7.5.
     /// - [`Error::TooManySegments`] if the chain, or `out`, gets too long.
     /// - what the memory and the address map answer.
-    #[inline]
     pub fn walk(
-        &mut self,
-        first: Desc,
-        out: &mut Segments<'_>,
-        window: &mut [u8; TABLE_BYTES],
-    ) -> Result<Chain> {
-        if first.is_alone() {
-            let access = first.access();
-            self.translator
-                .segments(first.addr, first.len, access, out)?;
-            let len = u64::from(first.len);
-            return Ok(match access {
-                Access::Read => Chain {
-                    readable: len,
-                    writable: 0,
-                },
-                Access::Write => Chain {
-                    readable: 0,
-                    writable: len,
-                },
-            });
-        }
-        self.walk_long(first, out, window)
-    }
-
-    /// A chain of more than one descriptor.
-    #[inline(never)]
-    fn walk_long(
         &mut self,
         first: Desc,
         out: &mut Segments<'_>,

@@ -8,6 +8,7 @@
 //! that one binary search finds the *lowest start that overlaps*: the entry
 //! that C's interval tree answers with when entries overlap, which is allowed.
 
+use super::addr::Uva;
 use super::error::Access;
 use super::error::Error;
 use super::error::Result;
@@ -32,7 +33,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// An entry that no address hits.
+    /// An entry that holds no address and allows nothing.
     pub(super) const EMPTY: Self = Self {
         start: u64::MAX,
         last: 0,
@@ -104,6 +105,12 @@ impl Range {
     #[inline]
     pub fn uva(&self) -> u64 {
         self.uva
+    }
+
+    /// Where `addr`, which is in the range, lies in the owner's memory.
+    #[inline]
+    pub fn uva_of(&self, addr: u64) -> Uva {
+        Uva(addr.wrapping_sub(self.start).wrapping_add(self.uva))
     }
 
     /// Whether `addr` is in the range.

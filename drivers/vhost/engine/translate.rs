@@ -4,7 +4,6 @@
 
 use super::addr::Iova;
 use super::addr::Segment;
-use super::addr::Uva;
 use super::error::Access;
 use super::error::Error;
 use super::error::Result;
@@ -13,7 +12,7 @@ use super::iotlb::Range;
 use super::memory::GuestMemory;
 use super::scratch::Segments;
 
-/// An address map and the entry that was hit last.
+/// An address map and the entry that was hit last, if none overlap.
 ///
 /// It lives for one run under the vring's lock, so the entry cannot get stale.
 pub struct Translator<'a> {
@@ -30,12 +29,38 @@ impl<'a> Translator<'a> {
         }
     }
 
+    /// The segment for `len` bytes at `start`, if it is one and the last hit
+    /// has it.
+    #[inline]
+    pub fn hit(&self, start: Iova, len: u32, access: Access) -> Option<Segment> {
+        let hit = &self.hit;
+        // Without overflow: an empty range has no last byte that fits.
+        let offset = start.0.wrapping_sub(hit.start());
+        let span = hit.last().wrapping_sub(hit.start());
+        let room = span.checked_sub(offset)?;
+        if u64::from(len).wrapping_sub(1) > room || !hit.allows(access) {
+            return None;
+        }
+        Some(Segment {
+            addr: hit.uva_of(start.0),
+            len: u64::from(len),
+        })
+    }
+
+    /// [`Translator::hit`] in the entry for `start`, which becomes the last hit.
+    #[inline(never)]
+    pub fn miss(&mut self, start: Iova, len: u32, access: Access) -> Option<Segment> {
+        self.look_up(start.0, last_of(start, len).ok()??)?;
+        self.hit(start, len, access)
+    }
+
     /// Adds the segments for `len` bytes at `start`. C: `translate_desc()`.
     ///
     /// # Errors
     ///
     /// - [`Error::BadRing`] if the range wraps.
-    /// - [`Error::Unmapped`], [`Error::Denied`], as [`Translator::piece`].
+    /// - [`Error::Unmapped`] without an entry, [`Error::Denied`] if an entry does
+    ///   not allow `access`.
     /// - [`Error::TooManySegments`] if they do not fit.
     #[inline]
     pub fn segments(
@@ -45,16 +70,10 @@ impl<'a> Translator<'a> {
         access: Access,
         out: &mut Segments<'_>,
     ) -> Result {
-        let Some(last) = last_of(start, len)? else {
-            return Ok(());
-        };
-
-        let first = self.piece(start.0, last, access)?;
-        out.push(first)?;
-        if first.len < u64::from(len) {
-            return self.more_segments(start.0.wrapping_add(first.len), last, access, out);
+        match self.hit(start, len, access) {
+            Some(segment) => out.push(segment),
+            None => self.pieces(start, len, access, |piece| out.push(piece)),
         }
-        Ok(())
     }
 
     /// Copies `dst.len()` bytes at `start`.
@@ -64,84 +83,64 @@ impl<'a> Translator<'a> {
     /// As [`Translator::segments`], and what the memory answers.
     pub fn read<M: GuestMemory>(&mut self, mem: &M, start: Iova, dst: &mut [u8]) -> Result {
         let len = u32::try_from(dst.len()).map_err(|_| Error::BadRing)?;
+        if let Some(segment) = self.hit(start, len, Access::Read) {
+            return mem.read(segment.addr, dst);
+        }
+
+        let mut rest = Some(dst);
+        self.pieces(start, len, Access::Read, |piece| {
+            let bytes = usize::try_from(piece.len).map_err(|_| Error::BadRing)?;
+            let all = rest.take().unwrap_or_default();
+            let (now, later) = all.split_at_mut_checked(bytes).ok_or(Error::BadRing)?;
+            rest = Some(later);
+            mem.read(piece.addr, now)
+        })
+    }
+
+    /// Calls `f` with each contiguous piece of `len` bytes at `start`.
+    fn pieces(
+        &mut self,
+        start: Iova,
+        len: u32,
+        access: Access,
+        mut f: impl FnMut(Segment) -> Result,
+    ) -> Result {
         let Some(last) = last_of(start, len)? else {
             return Ok(());
         };
 
         let mut addr = start.0;
-        let mut rest = dst;
-        while !rest.is_empty() {
-            let piece = self.piece(addr, last, Access::Read)?;
-            let bytes = usize::try_from(piece.len).map_err(|_| Error::BadRing)?;
-            let Some((now, later)) = rest.split_at_mut_checked(bytes) else {
-                return Err(Error::BadRing);
-            };
-            mem.read(piece.addr, now)?;
-            addr = addr.wrapping_add(piece.len);
-            rest = later;
-        }
-        Ok(())
-    }
-
-    /// The rest of a range that lies in more than one entry.
-    #[cold]
-    #[inline(never)]
-    fn more_segments(
-        &mut self,
-        from: u64,
-        last: u64,
-        access: Access,
-        out: &mut Segments<'_>,
-    ) -> Result {
-        let mut addr = from;
         loop {
-            let piece = self.piece(addr, last, access)?;
-            out.push(piece)?;
-            // A piece ends at `last` or before; it is never empty.
-            let end = addr.wrapping_add(piece.len).wrapping_sub(1);
-            if end >= last {
+            let range = self.look_up(addr, last).ok_or(Error::Unmapped {
+                iova: Iova(addr),
+                access,
+            })?;
+            if !range.allows(access) {
+                return Err(Error::Denied);
+            }
+            let end = last.min(range.last());
+            f(Segment {
+                addr: range.uva_of(addr),
+                len: end.wrapping_sub(addr).wrapping_add(1),
+            })?;
+            if end == last {
                 return Ok(());
             }
             addr = end.wrapping_add(1);
         }
     }
 
-    /// The contiguous piece that `addr`, of a range up to `last`, begins.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unmapped`] without an entry, [`Error::Denied`] if the entry does
-    /// not allow `access`.
-    #[inline]
-    fn piece(&mut self, addr: u64, last: u64, access: Access) -> Result<Segment> {
-        if self.map.overlaps() || !self.hit.contains(addr) {
-            self.look_up(addr, last, access)?;
+    /// The entry that answers for `addr`, of a range up to `last`.
+    fn look_up(&mut self, addr: u64, last: u64) -> Option<&'a Range> {
+        let range = self.map.find(addr, last)?;
+        if !range.contains(addr) {
+            return None;
         }
-        let hit = &self.hit;
-        if !hit.allows(access) {
-            return Err(Error::Denied);
+        // Where entries overlap, it may not answer for the next range.
+        if !self.map.overlaps() {
+            self.hit = *range;
         }
-
-        let end = last.min(hit.last());
-        Ok(Segment {
-            addr: Uva(addr.wrapping_sub(hit.start()).wrapping_add(hit.uva())),
-            len: end.wrapping_sub(addr).wrapping_add(1),
-        })
-    }
-
-    /// Makes the entry that answers for `addr` the last hit.
-    #[inline(never)]
-    fn look_up(&mut self, addr: u64, last: u64, access: Access) -> Result {
-        match self.map.find(addr, last) {
-            Some(range) if range.contains(addr) => {
-                self.hit = *range;
-                Ok(())
-            }
-            _ => Err(Error::Unmapped {
-                iova: Iova(addr),
-                access,
-            }),
-        }
+        Some(range)
     }
 }
 

@@ -9,9 +9,9 @@ use super::super::error::Result;
 use super::super::memory::GuestMemory;
 
 /// Offset of `num_buffers`.
-pub const NUM_BUFFERS: usize = 10;
-/// The byte after it.
-pub const NUM_BUFFERS_END: usize = 12;
+pub const NUM_BUFFERS: u64 = 10;
+/// Bytes of a header that has it.
+pub const NUM_BUFFERS_LEN: usize = 12;
 /// The longest header that is known.
 pub const MAX_LEN: usize = 24;
 
@@ -55,27 +55,32 @@ pub fn fix_csum(header: &mut [u8], frame: usize) -> bool {
 /// A header that says nothing but `num_buffers`.
 pub fn blank([low, high]: [u8; 2]) -> [u8; MAX_LEN] {
     let mut header = [0; MAX_LEN];
-    [header[NUM_BUFFERS], header[NUM_BUFFERS + 1]] = [low, high];
+    [header[10], header[11]] = [low, high];
     header
 }
 
-/// Takes `bytes` off the front of `segments`. Answers how many of them are gone;
-/// the next one may be shortened.
-#[inline]
+/// Takes `bytes` off the front of `segments`. Answers how many are left; they
+/// are the first ones then.
 pub fn skip(segments: &mut [Segment], bytes: usize) -> usize {
     let mut left = u64::try_from(bytes).unwrap_or(u64::MAX);
-    let mut gone = 0_usize;
+    let mut count = 0_usize;
 
-    for segment in segments {
-        if segment.len > left {
-            segment.addr.0 = segment.addr.0.wrapping_add(left);
-            segment.len = segment.len.wrapping_sub(left);
+    for at in 0..segments.len() {
+        let Some(mut segment) = segments.get(at).copied() else {
             break;
+        };
+        let gone = left.min(segment.len);
+        left = left.wrapping_sub(gone);
+        segment.addr.0 = segment.addr.0.wrapping_add(gone);
+        segment.len = segment.len.wrapping_sub(gone);
+        if segment.len > 0 {
+            if let Some(place) = segments.get_mut(count) {
+                *place = segment;
+                count = count.wrapping_add(1);
+            }
         }
-        left = left.wrapping_sub(segment.len);
-        gone = gone.wrapping_add(1);
     }
-    gone
+    count
 }
 
 /// Writes `bytes` at `offset` of the stream that `segments` make.
@@ -87,10 +92,20 @@ pub fn skip(segments: &mut [Segment], bytes: usize) -> usize {
 pub fn write_at<M: GuestMemory>(
     mem: &M,
     segments: &[Segment],
-    offset: usize,
+    offset: u64,
     bytes: &[u8],
 ) -> Result {
-    let mut skip = u64::try_from(offset).map_err(|_| Error::Fault)?;
+    let end = u64::try_from(bytes.len()).map_or(u64::MAX, |len| offset.saturating_add(len));
+    match segments.first() {
+        Some(first) if end <= first.len => mem.write(Uva(first.addr.0.wrapping_add(offset)), bytes),
+        _ => write_split(mem, segments, offset, bytes),
+    }
+}
+
+/// [`write_at`] where the first segment is too short.
+#[inline(never)]
+fn write_split<M: GuestMemory>(mem: &M, segments: &[Segment], offset: u64, bytes: &[u8]) -> Result {
+    let mut skip = offset;
     let mut rest = bytes;
 
     for segment in segments {

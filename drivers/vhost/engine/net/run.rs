@@ -2,37 +2,47 @@
 
 //! What the tx and the rx loop have in common.
 
+use super::super::addr::Segment;
 use super::super::batch::Batch;
 use super::super::batch::Head;
 use super::super::budget::Budget;
+use super::super::chain;
 use super::super::chain::Chain;
 use super::super::chain::Walker;
 use super::super::counters::bump;
-use super::super::desc::Desc;
+use super::super::counters::Counters;
+use super::super::error::Access;
 use super::super::error::Error;
 use super::super::error::Result;
+use super::super::features::HeaderLen;
 use super::super::host::Host;
 use super::super::host::Polled;
 use super::super::memory::GuestMemory;
+use super::super::scratch::Scratch;
 use super::super::scratch::Segments;
 use super::super::scratch::BATCH;
 use super::super::split::SplitQueue;
 use super::super::translate::Translator;
+use super::header;
 use super::Env;
 use super::Outcome;
 
 /// One run of one vring.
 pub(super) struct Run<'r, 'a, M, H> {
     pub(super) queue: &'r mut SplitQueue,
-    pub(super) env: Env<'a, M>,
+    pub(super) mem: &'a M,
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) counters: &'a mut Counters,
+    pub(super) header: HeaderLen,
     pub(super) host: &'r mut H,
     pub(super) batch: Batch,
     pub(super) budget: Budget,
-    walker: Walker<'a, M>,
+    translator: Translator<'a>,
 }
 
 impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// Begins a run that reads `ahead` chains at first.
+    #[inline]
     pub(super) fn new(
         queue: &'r mut SplitQueue,
         env: Env<'a, M>,
@@ -41,48 +51,84 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     ) -> Self {
         bump(&mut env.counters.runs);
         queue.set_stuck(false);
-        let [table, _, _] = queue.addresses();
-        let walker = Walker {
-            mem: env.mem,
-            table,
-            num: queue.num(),
-            translator: Translator::new(env.map),
-        };
         Self {
             queue,
-            env,
+            mem: env.mem,
+            scratch: env.scratch,
+            counters: env.counters,
+            header: env.header,
             host,
             batch: Batch::new(ahead),
             budget: Budget::new(),
-            walker,
+            translator: Translator::new(env.map),
         }
     }
 
-    /// The next chain, see [`Batch::peek`].
+    /// Whether there is another chain, see [`Batch::ready`].
     #[inline]
-    pub(super) fn peek(&mut self) -> Result<Option<Head>> {
-        self.batch.peek(self.queue, self.env.mem, self.env.scratch)
+    pub(super) fn ready(&mut self) -> Result<bool> {
+        self.batch.ready(self.queue, self.mem, self.scratch)
+    }
+
+    /// The next chain, see [`Batch::head`].
+    #[inline]
+    pub(super) fn head(&self) -> Result<Head> {
+        self.batch.head(self.queue, self.scratch)
     }
 
     /// Reads chains ahead, see [`Batch::fetch`].
     pub(super) fn fetch(&mut self) -> Result<bool> {
-        self.batch.fetch(self.queue, self.env.mem, self.env.scratch)
+        self.batch.fetch(self.queue, self.mem, self.scratch)
     }
 
-    /// Puts the segments of the chain that `first` begins behind the `count`
-    /// that there are. Answers how many there are then.
+    /// Makes the chain of `head` the packet in hand, if it is one segment and is
+    /// for `access`. Answers its bytes.
+    ///
+    /// That is the common chain; `None` is no answer, ask [`Run::walk`].
     #[inline]
-    pub(super) fn walk(&mut self, first: Desc, count: usize) -> Result<(Chain, usize)> {
-        let scratch = &mut *self.env.scratch;
-        let mut segments = Segments::new(&mut scratch.segments, count);
-        let chain = self.walker.walk(first, &mut segments, &mut scratch.table)?;
+    pub(super) fn one(&mut self, head: Head, access: Access) -> Option<u64> {
+        let segment = chain::one(&mut self.translator, head.desc, access)?;
+        let [first, ..] = &mut self.scratch.segments;
+        *first = segment;
+        Some(segment.len)
+    }
+
+    /// Puts the segments of the next chain behind the `count` of the packet in
+    /// hand. Answers how many there are then.
+    #[inline(never)]
+    pub(super) fn walk(&mut self, count: usize) -> Result<(Chain, usize)> {
+        let head = self.head()?;
+        let mut segments = Segments::new(&mut self.scratch.segments, count);
+        let [table, _, _] = self.queue.addresses();
+        let mut walker = Walker {
+            mem: self.mem,
+            table,
+            num: self.queue.num(),
+            translator: &mut self.translator,
+        };
+        let chain = walker.walk(head.desc, &mut segments, &mut self.scratch.table)?;
         Ok((chain, segments.count()))
     }
 
-    /// Marks the chain shown by [`Run::peek`] as taken, `len` bytes written.
+    /// The first `count` segments of the packet in hand.
+    #[inline]
+    pub(super) fn segments(&self, count: usize) -> &[Segment] {
+        let segments = self.scratch.segments.get(..count);
+        segments.unwrap_or_default()
+    }
+
+    /// Takes `bytes` off the packet in hand, which has `count` segments.
+    /// Answers how many are left.
+    #[inline(never)]
+    pub(super) fn skip(&mut self, count: usize, bytes: usize) -> usize {
+        let segments = self.scratch.segments.get_mut(..count);
+        header::skip(segments.unwrap_or_default(), bytes)
+    }
+
+    /// Marks the chain shown by [`Run::head`] as taken, `len` bytes written.
     #[inline]
     pub(super) fn take(&mut self, head: Head, len: u32) {
-        self.batch.take(self.env.scratch, head.id, len);
+        self.batch.take(self.scratch, head.id, len);
     }
 
     /// Whether enough chains are taken to be returned.
@@ -94,7 +140,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// Polls, everything being published.
     pub(super) fn poll(&mut self) -> Polled {
         let polled = self.host.poll(self.queue);
-        let counters = &mut *self.env.counters;
+        let counters = &mut *self.counters;
         match polled {
             Polled::Off => {}
             Polled::Done => bump(&mut counters.polls),
@@ -108,15 +154,13 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
 
     /// Returns the taken chains and calls the driver if it wants that.
     pub(super) fn publish(&mut self) -> Result {
-        let wanted = self
-            .batch
-            .publish(self.queue, self.env.mem, self.env.scratch)?;
+        let wanted = self.batch.publish(self.queue, self.mem, self.scratch)?;
         match wanted {
             Some(true) => {
-                bump(&mut self.env.counters.calls);
+                bump(&mut self.counters.calls);
                 self.host.call();
             }
-            Some(false) => bump(&mut self.env.counters.calls_suppressed),
+            Some(false) => bump(&mut self.counters.calls_suppressed),
             None => {}
         }
         Ok(())
@@ -125,10 +169,10 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// Everything is published and nothing is left to do: wait for a kick.
     /// `None` to go on, with what came meanwhile.
     pub(super) fn wait_kick(&mut self) -> Result<Option<Outcome>> {
-        if !self.queue.kicks_on(self.env.mem)? {
+        if !self.queue.kicks_on(self.mem)? {
             return Ok(Some(Outcome::WaitKick));
         }
-        self.queue.kicks_off(self.env.mem)?;
+        self.queue.kicks_off(self.mem)?;
         Ok(self.look_again())
     }
 
@@ -140,7 +184,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
 
     /// Ends the run in the queue of the worker.
     pub(super) fn requeue(&mut self) -> Outcome {
-        bump(&mut self.env.counters.requeues);
+        bump(&mut self.counters.requeues);
         Outcome::Requeue
     }
 
@@ -148,11 +192,11 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     #[cold]
     #[inline(never)]
     pub(super) fn broken(&mut self, error: Error) -> Outcome {
-        bump(&mut self.env.counters.ring_errors);
+        bump(&mut self.counters.ring_errors);
         // The first error is the one to report: memory that failed may well
         // fail again here.
         let _ = self.publish();
-        let _ = self.queue.kicks_on(self.env.mem);
+        let _ = self.queue.kicks_on(self.mem);
         self.queue.set_stuck(true);
         Outcome::Broken(error)
     }

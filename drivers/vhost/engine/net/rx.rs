@@ -6,6 +6,7 @@
 //! chains are put back. A packet that no chain can hold is dropped and counted.
 
 use super::super::counters::bump;
+use super::super::error::Access;
 use super::super::error::Error;
 use super::super::error::Result;
 use super::super::features;
@@ -47,6 +48,8 @@ enum Step {
 struct Rx<'r, 'a, M, H, B> {
     run: Run<'r, 'a, M, H>,
     backend: &'r mut B,
+    /// Bytes of the header in the guest's buffer.
+    header: usize,
     /// Chains that one packet may take.
     quota: u16,
     /// The header ends in `num_buffers`.
@@ -68,9 +71,10 @@ pub fn run<M: GuestMemory, H: Host, B: RxBackend>(
     let mergeable = queue.has(features::NET_MRG_RXBUF);
     let header = env.header.vhost.saturating_add(env.header.sock);
     let mut rx = Rx {
+        header,
         quota: if mergeable { MAX_CHAINS } else { 1 },
         num_buffers: (mergeable || queue.has(features::VERSION_1))
-            && header >= header::NUM_BUFFERS_END,
+            && header >= header::NUM_BUFFERS_LEN,
         // A packet takes one chain as a rule, and there may be one packet.
         run: Run::new(queue, env, host, 1),
         backend,
@@ -85,7 +89,7 @@ pub fn run<M: GuestMemory, H: Host, B: RxBackend>(
 impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// The loop.
     fn serve(&mut self) -> Result<Outcome> {
-        self.run.queue.kicks_off(self.run.env.mem)?;
+        self.run.queue.kicks_off(self.run.mem)?;
 
         loop {
             let Some(len) = self.peek_len()? else {
@@ -118,7 +122,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     #[inline]
     fn peek_len(&mut self) -> Result<Option<usize>> {
         let run = &mut self.run;
-        let chains = run.queue.available(run.env.mem, run.batch.taken())?;
+        let chains = run.queue.available(run.mem, run.batch.taken())?;
         Ok(self.backend.peek_len(usize::from(chains.max(1))))
     }
 
@@ -134,7 +138,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         // called.
         if self.peek_len()?.is_some() {
             if polled != Polled::Off {
-                bump(&mut self.run.env.counters.poll_won);
+                bump(&mut self.run.counters.poll_won);
             }
             return Ok(self.run.look_again());
         }
@@ -161,39 +165,41 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// Receives the next packet, of `len` bytes without its header.
     #[inline]
     fn packet(&mut self, len: usize) -> Result<Step> {
-        let HeaderLen { vhost, sock } = self.run.env.header;
-        let expected = len.saturating_add(sock);
-        let (chains, segments) = match self.gather(expected.saturating_add(vhost))? {
+        let need = len.saturating_add(self.header);
+        let (chains, segments) = match self.gather(bytes(need))? {
             Fit::Yes { chains, segments } => (chains, segments),
             Fit::TooFew => return Ok(Step::TooFew),
             Fit::Never => {
                 self.backend.discard();
-                bump(&mut self.run.env.counters.drop_oversize);
+                bump(&mut self.run.counters.drop_oversize);
                 return Ok(Step::Done);
             }
         };
 
-        let mut start = 0;
-        if vhost != 0 {
-            start = self.add_header(chains, segments)?;
-        }
-        let buffer = self.run.env.scratch.segments.get(start..segments);
-        if self.backend.recv(buffer.unwrap_or_default(), expected) != expected {
+        let HeaderLen { vhost, .. } = self.run.header;
+        let segments = if vhost == 0 {
+            segments
+        } else {
+            self.add_header(chains, segments)?
+        };
+        let expected = need.wrapping_sub(vhost);
+        let buffer = self.run.segments(segments);
+        if self.backend.recv(buffer, expected) != expected {
             self.run.batch.put_back(chains);
-            bump(&mut self.run.env.counters.drop_truncated);
+            bump(&mut self.run.counters.drop_truncated);
             return Ok(Step::Done);
         }
         if vhost == 0 && self.num_buffers {
             let at = header::NUM_BUFFERS;
             if let Err(error) = self.write(segments, at, &chains.to_le_bytes()) {
                 self.run.batch.put_back(chains);
-                bump(&mut self.run.env.counters.drop_memory);
+                bump(&mut self.run.counters.drop_memory);
                 return Err(error);
             }
         }
 
         self.interrupted = false;
-        let counters = &mut *self.run.env.counters;
+        let counters = &mut *self.run.counters;
         bump(&mut counters.packets);
         counters.bytes = counters.bytes.wrapping_add(bytes(len));
         Ok(Step::Done)
@@ -207,7 +213,23 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// [`Error::BadRing`] also for a chain with a buffer that the device may
     /// not write, or none that it may.
     #[inline]
-    fn gather(&mut self, need: usize) -> Result<Fit> {
+    fn gather(&mut self, need: u64) -> Result<Fit> {
+        if !self.run.ready()? {
+            return Ok(Fit::TooFew);
+        }
+        let head = self.run.head()?;
+        if self
+            .run
+            .one(head, Access::Write)
+            .is_some_and(|len| len >= need)
+        {
+            self.run.take(head, u32::try_from(need).unwrap_or(u32::MAX));
+            return Ok(Fit::Yes {
+                chains: 1,
+                segments: 1,
+            });
+        }
+
         let mut chains = 0;
         let fit = self.gather_chains(need, &mut chains);
         if !matches!(fit, Ok(Fit::Yes { .. })) {
@@ -216,17 +238,15 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         fit
     }
 
-    /// [`Rx::gather`] without the way back; `chains` are taken.
-    #[inline]
-    fn gather_chains(&mut self, need: usize, chains: &mut u16) -> Result<Fit> {
-        let mut left = bytes(need);
+    /// [`Rx::gather`] chain by chain, without the way back: `chains` are taken.
+    #[inline(never)]
+    fn gather_chains(&mut self, need: u64, chains: &mut u16) -> Result<Fit> {
+        let mut left = need;
         let mut count = 0;
 
-        loop {
-            let Some(head) = self.run.peek()? else {
-                return Ok(Fit::TooFew);
-            };
-            let chain = match self.run.walk(head.desc, count) {
+        while self.run.ready()? {
+            let head = self.run.head()?;
+            let chain = match self.run.walk(count) {
                 Ok((chain, behind)) => {
                     count = behind;
                     chain
@@ -253,17 +273,18 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
                 return Ok(Fit::Never);
             }
         }
+        Ok(Fit::TooFew)
     }
 
     /// Writes the header that the socket does not have, and takes its bytes off
-    /// the front of the `segments`. Answers how many of them are gone.
+    /// the `segments`. Answers how many are left.
     ///
     /// # Errors
     ///
     /// What the memory answers; the chains are put back, the packet waits.
     #[cold]
     fn add_header(&mut self, chains: u16, segments: usize) -> Result<usize> {
-        let HeaderLen { vhost, .. } = self.run.env.header;
+        let HeaderLen { vhost, .. } = self.run.header;
         let chains_le = if self.num_buffers {
             chains.to_le_bytes()
         } else {
@@ -276,14 +297,12 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             return Err(error);
         }
 
-        let segments = self.run.env.scratch.segments.get_mut(..segments);
-        Ok(header::skip(segments.unwrap_or_default(), vhost))
+        Ok(self.run.skip(segments, vhost))
     }
 
     /// Writes `data` at byte `at` of the packet in hand.
     #[inline]
-    fn write(&mut self, segments: usize, at: usize, data: &[u8]) -> Result {
-        let segments = self.run.env.scratch.segments.get(..segments);
-        header::write_at(self.run.env.mem, segments.unwrap_or_default(), at, data)
+    fn write(&mut self, segments: usize, at: u64, data: &[u8]) -> Result {
+        header::write_at(self.run.mem, self.run.segments(segments), at, data)
     }
 }

@@ -6,10 +6,9 @@
 //! returned; C puts some of them back and spins. A chain that breaks the ring's
 //! rules ends the run.
 
-use core::ops::Range;
-
 use super::super::batch::Head;
 use super::super::counters::bump;
+use super::super::error::Access;
 use super::super::error::Result;
 use super::super::features::HeaderLen;
 use super::super::host::Host;
@@ -48,7 +47,9 @@ struct Tx<'r, 'a, M, H, B> {
     backend: &'r mut B,
     /// Frames that a batch holds; 0 if the socket takes single frames.
     batch_size: u64,
-    /// Frames in the batch, and their bytes without headers.
+    /// Bytes of the shortest frame taken: its headers, and not nothing.
+    min_len: usize,
+    /// Frames in the batch, and their bytes with headers.
     staged: u64,
     staged_bytes: u64,
 }
@@ -63,10 +64,12 @@ pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
     backend: &mut B,
 ) -> Outcome {
     let batch_size = bytes(backend.batch_size().min(BATCH));
+    let HeaderLen { vhost, sock } = env.header;
     let mut tx = Tx {
         run: Run::new(queue, env, host, BATCH),
         backend,
         batch_size,
+        min_len: vhost.saturating_add(1).max(sock),
         staged: 0,
         staged_bytes: 0,
     };
@@ -82,16 +85,17 @@ pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
 impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     /// The loop.
     fn serve(&mut self) -> Result<Outcome> {
-        self.run.queue.kicks_off(self.run.env.mem)?;
+        self.run.queue.kicks_off(self.run.mem)?;
 
         loop {
-            let Some(head) = self.run.peek()? else {
+            if !self.run.ready()? {
                 match self.idle()? {
                     Some(outcome) => return Ok(outcome),
                     None => continue,
                 }
-            };
+            }
 
+            let head = self.run.head()?;
             let len = match self.chain(head)? {
                 Step::Done(len) => len,
                 Step::Full => {
@@ -123,7 +127,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         let polled = self.run.poll();
         if polled != Polled::Off {
             if self.run.fetch()? {
-                bump(&mut self.run.env.counters.poll_won);
+                bump(&mut self.run.counters.poll_won);
                 return Ok(None);
             }
             if polled == Polled::Interrupted {
@@ -136,38 +140,50 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     /// Sends the frame in the chain that `head` begins.
     #[inline]
     fn chain(&mut self, head: Head) -> Result<Step> {
-        let (chain, count) = self.run.walk(head.desc, 0)?;
-
-        let HeaderLen { vhost, sock } = self.run.env.header;
-        let counters = &mut *self.run.env.counters;
-        let len = usize::try_from(chain.readable).unwrap_or(usize::MAX);
-        let drop = if chain.writable != 0 {
-            &mut counters.drop_direction
-        } else if len <= vhost {
-            &mut counters.drop_length
-        } else if len < sock {
-            &mut counters.drop_header
-        } else if len > MAX_FRAME {
-            &mut counters.drop_oversize
-        } else {
-            return Ok(self.frame(count, len));
+        let (readable, count) = match self.run.one(head, Access::Read) {
+            Some(len) => (len, 1),
+            None => {
+                let (chain, count) = self.run.walk(0)?;
+                if chain.writable != 0 {
+                    bump(&mut self.run.counters.drop_direction);
+                    return Ok(Step::Done(0));
+                }
+                (chain.readable, count)
+            }
         };
-        bump(drop);
-        Ok(Step::Done(len.min(MAX_FRAME)))
+        let len = usize::try_from(readable).unwrap_or(usize::MAX);
+        if !(self.min_len..=MAX_FRAME).contains(&len) {
+            return Ok(self.unfit(len));
+        }
+
+        let HeaderLen { vhost, .. } = self.run.header;
+        let count = if vhost == 0 {
+            count
+        } else {
+            self.run.skip(count, vhost)
+        };
+        Ok(self.frame(count, len.wrapping_sub(vhost)))
+    }
+
+    /// Drops a chain of `len` readable bytes, which is no frame.
+    #[cold]
+    fn unfit(&mut self, len: usize) -> Step {
+        let counters = &mut *self.run.counters;
+        bump(if len <= self.run.header.vhost {
+            &mut counters.drop_length
+        } else if len <= MAX_FRAME {
+            &mut counters.drop_header
+        } else {
+            &mut counters.drop_oversize
+        });
+        Step::Done(len.min(MAX_FRAME))
     }
 
     /// Sends the `len` bytes in the first `count` segments.
     #[inline]
     fn frame(&mut self, count: usize, len: usize) -> Step {
-        let HeaderLen { vhost, .. } = self.run.env.header;
-        let segments = &mut self.run.env.scratch.segments;
-        let mut start = 0;
-        if vhost != 0 {
-            start = header::skip(segments.get_mut(..count).unwrap_or_default(), vhost);
-        }
-        let len = len.wrapping_sub(vhost);
         if self.batch_size == 0 {
-            return self.send(start..count, len);
+            return self.send(count, len);
         }
 
         let mut lies = false;
@@ -175,12 +191,11 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
             lies = !header::fix_csum(header, frame);
             !lies
         };
-        let frame = segments.get(start..count).unwrap_or_default();
-        match self.backend.stage(frame, len, fix) {
+        match self.backend.stage(self.run.segments(count), len, fix) {
             Staged::Done => self.staged(len),
             Staged::TooLarge => {
                 self.submit();
-                self.send(start..count, len)
+                self.send(count, len)
             }
             Staged::Unsendable => self.unsendable(lies, len),
             Staged::NoMemory => Step::NoMemory,
@@ -191,7 +206,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     #[inline]
     fn staged(&mut self, len: usize) -> Step {
         self.staged = self.staged.wrapping_add(1);
-        self.staged_bytes = self.staged_bytes.wrapping_add(self.packet_bytes(len));
+        self.staged_bytes = self.staged_bytes.wrapping_add(bytes(len));
         if self.staged >= self.batch_size {
             self.submit();
         }
@@ -201,7 +216,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     /// A frame that can never be sent.
     #[cold]
     fn unsendable(&mut self, lies: bool, len: usize) -> Step {
-        let counters = &mut *self.run.env.counters;
+        let counters = &mut *self.run.counters;
         bump(if lies {
             &mut counters.drop_header
         } else {
@@ -216,32 +231,33 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         if self.staged == 0 {
             return;
         }
-        let counters = &mut *self.run.env.counters;
+        let counters = &mut *self.run.counters;
         match self.backend.submit() {
             Ok(()) => {
                 counters.packets = counters.packets.wrapping_add(self.staged);
-                counters.bytes = counters.bytes.wrapping_add(self.staged_bytes);
+                let headers = self.staged.wrapping_mul(bytes(self.run.header.sock));
+                let packets = self.staged_bytes.wrapping_sub(headers);
+                counters.bytes = counters.bytes.wrapping_add(packets);
             }
             Err(_) => counters.drop_refused = counters.drop_refused.wrapping_add(self.staged),
         }
         (self.staged, self.staged_bytes) = (0, 0);
     }
 
-    /// Sends one frame of `len` bytes from the owner's memory.
+    /// Sends one frame of `len` bytes in `count` segments from the owner's memory.
     #[inline(never)]
-    fn send(&mut self, segments: Range<usize>, len: usize) -> Step {
+    fn send(&mut self, count: usize, len: usize) -> Step {
         let more = self.more(len);
-        let segments = self.run.env.scratch.segments.get(segments);
-        match self.backend.send(segments.unwrap_or_default(), len, more) {
+        match self.backend.send(self.run.segments(count), len, more) {
             Ok(()) => {
-                let packet = self.packet_bytes(len);
-                let counters = &mut *self.run.env.counters;
+                let packet = bytes(len).wrapping_sub(bytes(self.run.header.sock));
+                let counters = &mut *self.run.counters;
                 bump(&mut counters.packets);
                 counters.bytes = counters.bytes.wrapping_add(packet);
                 Step::Done(len)
             }
             Err(SendError::Refused) => {
-                bump(&mut self.run.env.counters.drop_refused);
+                bump(&mut self.run.counters.drop_refused);
                 Step::Done(len)
             }
             Err(SendError::Full) => Step::Full,
@@ -257,13 +273,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         }
         let run = &mut self.run;
         let taken = run.batch.taken().wrapping_add(1);
-        run.batch.has_two() || matches!(run.queue.available(run.env.mem, taken), Ok(1..))
-    }
-
-    /// Bytes of the packet in a frame of `len` bytes.
-    #[inline]
-    fn packet_bytes(&self, len: usize) -> u64 {
-        bytes(len.saturating_sub(self.run.env.header.sock))
+        run.batch.has_two() || matches!(run.queue.available(run.mem, taken), Ok(1..))
     }
 
     /// Sends what is staged and returns what was taken.

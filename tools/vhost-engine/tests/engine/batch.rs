@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 use proptest::prelude::*;
-use vhost_engine::engine::batch::Batch;
+use vhost_engine::engine::batch::{Batch, Head};
 use vhost_engine::engine::error::Error;
 use vhost_engine::engine::scratch::{Scratch, BATCH};
 
@@ -9,13 +9,18 @@ use crate::arena::Kind;
 use crate::model::*;
 use crate::rig::{arena, cases, Rig, EVENT_IDX, GPA, ON_EMPTY};
 
+/// The next chain, if there is one.
+fn peek(rig: &mut Rig<'_, '_>, batch: &mut Batch) -> Result<Option<Head>, Error> {
+    let ready = batch.ready(&mut rig.queue, rig.mem, &mut rig.scratch)?;
+    ready
+        .then(|| batch.head(&rig.queue, &rig.scratch))
+        .transpose()
+}
+
 /// Takes all chains that are there; answers their heads.
 fn take_all(rig: &mut Rig<'_, '_>, batch: &mut Batch) -> Vec<u16> {
     let mut heads = Vec::new();
-    while let Some(head) = batch
-        .peek(&mut rig.queue, rig.mem, &mut rig.scratch)
-        .unwrap()
-    {
+    while let Some(head) = peek(rig, batch).unwrap() {
         assert_eq!(head.desc.len, u32::from(head.id) + 1);
         batch.take(&mut rig.scratch, head.id, 7 * u32::from(head.id));
         heads.push(head.id);
@@ -49,9 +54,7 @@ fn sixty_four_chains_take_two_reads_and_are_returned_with_two_writes() {
         .unwrap();
     assert_eq!(rig.mem.calls.get(), 2);
     for id in &offered {
-        let head = batch
-            .peek(&mut rig.queue, rig.mem, &mut rig.scratch)
-            .unwrap();
+        let head = peek(&mut rig, &mut batch).unwrap();
         assert_eq!(head.unwrap().id, *id);
         batch.take(&mut rig.scratch, *id, 0);
     }
@@ -80,13 +83,10 @@ fn a_head_outside_the_table_breaks_the_ring_when_its_turn_comes() {
     let good = offer(&mut rig, 1);
     rig.driver.offer(8);
     let mut batch = Batch::new(BATCH);
-    let first = batch
-        .peek(&mut rig.queue, rig.mem, &mut rig.scratch)
-        .unwrap()
-        .unwrap();
+    let first = peek(&mut rig, &mut batch).unwrap().unwrap();
     assert_eq!(first.id, good[0]);
     batch.take(&mut rig.scratch, first.id, 0);
-    let second = batch.peek(&mut rig.queue, rig.mem, &mut rig.scratch);
+    let second = peek(&mut rig, &mut batch);
     assert_eq!(second.err(), Some(Error::BadRing));
     assert_eq!(batch.taken(), 1);
 }
@@ -99,10 +99,7 @@ fn chains_put_back_come_again_even_if_more_were_read_since() {
     for take in [1_usize, 5, 64, 65, 100] {
         let mut batch = Batch::new(1);
         for _ in 0..take {
-            let head = batch
-                .peek(&mut rig.queue, rig.mem, &mut rig.scratch)
-                .unwrap()
-                .unwrap();
+            let head = peek(&mut rig, &mut batch).unwrap().unwrap();
             batch.take(&mut rig.scratch, head.id, 0);
         }
         let back = take as u16 - 1;
@@ -158,10 +155,7 @@ fn running_empty_calls_anyway_with_notify_on_empty() {
     offer(&mut rig, 2);
     for wanted in [false, true] {
         let mut batch = Batch::new(1);
-        let head = batch
-            .peek(&mut rig.queue, rig.mem, &mut rig.scratch)
-            .unwrap()
-            .unwrap();
+        let head = peek(&mut rig, &mut batch).unwrap().unwrap();
         batch.take(&mut rig.scratch, head.id, 0);
         assert_eq!(publish(&mut rig, &mut batch), Ok(Some(wanted)));
     }

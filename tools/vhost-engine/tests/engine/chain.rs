@@ -30,7 +30,7 @@ fn walk(world: &World<'_>, head: u16) -> Result<(Chain, Vec<(u64, u64)>)> {
         mem,
         table,
         num: place.num,
-        translator: Translator::new(AddressMap::new(&ranges, overlap)),
+        translator: &mut Translator::new(AddressMap::new(&ranges, overlap)),
     };
     let mut room = Box::new([Segment::default(); MAX_SEGMENTS]);
     let mut out = Segments::new(&mut room, 0);
@@ -273,7 +273,7 @@ fn a_table_is_read_through_the_entries_it_lies_in() {
         mem: &mem,
         table: RingAddr(place.desc),
         num: 2,
-        translator: Translator::new(AddressMap::new(&ranges, overlap)),
+        translator: &mut Translator::new(AddressMap::new(&ranges, overlap)),
     };
     let mut room = Box::new([Segment::default(); MAX_SEGMENTS]);
     let mut segments = Segments::new(&mut room, 0);
