@@ -184,74 +184,99 @@ struct Expected {
     pieces: Vec<Piece>,
 }
 
-fn run(num: u16, features: RingFeatures, start: u16, steps: &[Step]) {
-    let (mut queue, mut device) = queue(num, features, start);
-    let (mut added, mut published) = (VecDeque::new(), VecDeque::new());
-    let mut held: VecDeque<(u16, Expected)> = VecDeque::new();
-    let mut used = VecDeque::new();
-    let mut token = 0;
-    for step in steps {
+/// A driver and a device, and where each chain is between them.
+struct Pair {
+    queue: Virtqueue,
+    device: Device,
+    token: u32,
+    added: VecDeque<Expected>,
+    published: VecDeque<Expected>,
+    held: VecDeque<(u16, Expected)>,
+    used: VecDeque<Used>,
+}
+
+impl Pair {
+    fn new(num: u16, features: RingFeatures, start: u16) -> Self {
+        let (queue, device) = queue(num, features, start);
+        Self {
+            queue,
+            device,
+            token: 0,
+            added: VecDeque::new(),
+            published: VecDeque::new(),
+            held: VecDeque::new(),
+            used: VecDeque::new(),
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
         match step {
-            Step::Add(readable, writable) => {
-                let count = u32::from(readable + writable);
-                let at =
-                    |i: u32| segment(u64::from(token * 8 + i), 1 + i, i >= u32::from(*readable));
-                let segments: Vec<Segment> = (0..count).map(at).collect();
-                let room = queue.has_room(segments.len());
-                match queue.add(&segments, token) {
-                    Ok(()) => {
-                        assert!(room);
-                        let pieces = segments
-                            .iter()
-                            .map(|s| (s.addr.0, s.len, s.writable))
-                            .collect();
-                        added.push_back(Expected { token, pieces });
-                        token += 1;
-                    }
-                    Err(Error::BadChain) => assert_eq!(count, 0),
-                    Err(Error::Full { .. }) => assert!(!room),
-                    Err(err) => panic!("{err}"),
-                }
-            }
+            Step::Add(readable, writable) => self.add(u32::from(*readable), u32::from(*writable)),
             Step::Publish => {
-                queue.publish();
-                published.append(&mut added);
+                self.queue.publish();
+                self.published.append(&mut self.added);
             }
             Step::Use {
                 count,
                 newest_first,
             } => {
-                while let Some((head, pieces)) = device.next() {
-                    let expected: Expected =
-                        published.pop_front().expect("nothing unpublished is seen");
-                    assert_eq!(pieces, expected.pieces);
-                    held.push_back((head, expected));
-                }
-                assert!(published.is_empty());
-                for _ in 0..*count {
-                    let taken = if *newest_first {
-                        held.pop_back()
-                    } else {
-                        held.pop_front()
-                    };
-                    let Some((head, expected)) = taken else { break };
-                    let len = expected
-                        .pieces
-                        .iter()
-                        .filter(|piece| piece.2)
-                        .map(|piece| piece.1)
-                        .sum();
-                    device.put_used(u32::from(head), len);
-                    used.push_back(Used {
-                        token: expected.token,
-                        len,
-                    });
-                }
+                self.fetch();
+                (0..*count).for_each(|_| self.put_used(*newest_first));
             }
-            Step::Pop => assert_eq!(queue.pop_used().unwrap(), used.pop_front()),
+            Step::Pop => assert_eq!(self.queue.pop_used().unwrap(), self.used.pop_front()),
         }
-        let outstanding = added.len() + published.len() + held.len() + used.len();
-        assert_eq!(usize::from(queue.outstanding()), outstanding);
+        let mine = self.added.len() + self.published.len();
+        let outstanding = mine + self.held.len() + self.used.len();
+        assert_eq!(usize::from(self.queue.outstanding()), outstanding);
+    }
+
+    fn add(&mut self, readable: u32, writable: u32) {
+        let count = readable + writable;
+        let base = u64::from(self.token) * 8;
+        let at = |i: u32| segment(base + u64::from(i), 1 + i, i >= readable);
+        let segments: Vec<Segment> = (0..count).map(at).collect();
+        let room = self.queue.has_room(segments.len());
+        match self.queue.add(&segments, self.token) {
+            Ok(()) => {
+                assert!(room);
+                let piece = |s: &Segment| (s.addr.0, s.len, s.writable);
+                self.added.push_back(Expected {
+                    token: self.token,
+                    pieces: segments.iter().map(piece).collect(),
+                });
+                self.token += 1;
+            }
+            Err(Error::BadChain) => assert_eq!(count, 0),
+            Err(Error::Full { .. }) => assert!(!room),
+            Err(err) => panic!("{err}"),
+        }
+    }
+
+    /// The device takes all that is available, and nothing else.
+    fn fetch(&mut self) {
+        while let Some((head, pieces)) = self.device.next() {
+            let expected = self.published.pop_front();
+            let expected = expected.expect("nothing unpublished is seen");
+            assert_eq!(pieces, expected.pieces);
+            self.held.push_back((head, expected));
+        }
+        assert!(self.published.is_empty());
+    }
+
+    /// The device returns one chain, filled to the end.
+    fn put_used(&mut self, newest_first: bool) {
+        let taken = if newest_first {
+            self.held.pop_back()
+        } else {
+            self.held.pop_front()
+        };
+        let Some((head, Expected { token, pieces })) = taken else {
+            return;
+        };
+        let writable = pieces.iter().filter(|piece| piece.2);
+        let len = writable.map(|piece| piece.1).sum();
+        self.device.put_used(u32::from(head), len);
+        self.used.push_back(Used { token, len });
     }
 }
 
@@ -265,7 +290,8 @@ proptest! {
     ) {
         let num = 1 << order;
         let features = if with_indirect { indirect(num) } else { EVENT_IDX };
-        run(num, features, start, &steps);
+        let mut pair = Pair::new(num, features, start);
+        steps.iter().for_each(|step| pair.step(step));
     }
 
     #[test]

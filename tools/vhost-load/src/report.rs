@@ -2,6 +2,7 @@
 
 //! The line of results.
 
+use anyhow::{ensure, Result};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
@@ -9,9 +10,9 @@ use std::time::Duration;
 
 use crate::args::Plan;
 use crate::check::Tally;
-use crate::failure::Failure;
+use crate::failure::ring_name;
+use crate::inject::Injection;
 use crate::session::Session;
-use crate::vring::Vring;
 
 /// Results of a run, in the order in which they are printed.
 #[derive(Clone, Debug, Serialize)]
@@ -106,37 +107,39 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// Those of reading the eventfds.
+    /// A fault that was to be made and was not found: then the check proves nothing. Those of reading the eventfds.
     pub fn new(
         mode: &'static str,
         plan: &Plan,
         session: &mut Session,
         mut measured: Measured,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         for vring in [&mut session.rx, &mut session.tx] {
             vring.take_calls()?;
-            let errors = vring.take_errors()?;
+            let (name, errors) = (ring_name(vring.index), vring.take_errors()?);
             if errors > 0 {
-                let name = crate::failure::ring_name(vring.index);
                 measured.tally.violation(|| {
                     format!("error: the device signalled err {errors} times on the {name} ring")
                 });
             }
         }
-        let (rx, tx) = (&session.rx, &session.tx);
-        let Measured {
-            mut tally,
-            elapsed,
-            worker_cpu,
-            reattached,
-            capture_drops,
-            mut latencies,
-        } = measured;
-        latencies.sort_unstable();
+        if let Some(Injection { fault, at }) = plan.injection {
+            ensure!(
+                measured.tally.first.is_some(),
+                "the fault ({fault:?} of packet {at}) was not found: were so many packets sent?"
+            );
+        }
+        measured.latencies.sort_unstable();
+        Ok(Self::of_parts(mode, plan, session, measured))
+    }
+
+    fn of_parts(mode: &'static str, plan: &Plan, session: &Session, measured: Measured) -> Self {
+        let (rx, tx, tally) = (&session.rx, &session.tx, measured.tally);
         let packets = tally.received;
         let (kicks, calls) = (rx.kicks() + tx.kicks(), rx.calls() + tx.calls());
-        let used = |vring: &Vring| vring.queue.used_idx();
-        Ok(Self {
+        let elapsed_ns = nanos(measured.elapsed);
+        let percent = |percent| percentile(&measured.latencies, percent);
+        Self {
             mode,
             packets,
             bytes: packets * plan.shape.size as u64, // CAST: Widens.
@@ -144,23 +147,23 @@ impl Report {
             calls,
             kicks_per_packet: per(kicks, packets),
             calls_per_packet: per(calls, packets),
-            elapsed_ns: nanos(elapsed),
-            ns_per_packet: per(nanos(elapsed), packets),
-            worker_cpu_ns: worker_cpu.map(nanos),
+            elapsed_ns,
+            ns_per_packet: per(elapsed_ns, packets),
+            worker_cpu_ns: measured.worker_cpu.map(nanos),
             tx_kicks: tx.kicks(),
             tx_calls: tx.calls(),
             tx_avail_idx: tx.queue.avail_idx(),
-            tx_used_idx: used(tx),
+            tx_used_idx: tx.queue.used_idx(),
             rx_kicks: rx.kicks(),
             rx_calls: rx.calls(),
             rx_avail_idx: rx.queue.avail_idx(),
-            rx_used_idx: used(rx),
-            reattached,
-            p50_ns: percentile(&latencies, 50),
-            p99_ns: percentile(&latencies, 99),
-            max_ns: percentile(&latencies, 100),
+            rx_used_idx: rx.queue.used_idx(),
+            reattached: measured.reattached,
+            p50_ns: percent(50),
+            p99_ns: percent(99),
+            max_ns: percent(100),
             foreign: tally.foreign,
-            capture_drops,
+            capture_drops: measured.capture_drops,
             verified: if plan.options.no_verify { "no" } else { "yes" },
             lost: tally.lost,
             reordered: tally.reordered,
@@ -171,8 +174,8 @@ impl Report {
             } else {
                 "FAILED"
             },
-            violation: tally.first.take(),
-        })
+            violation: tally.first,
+        }
     }
 
     /// Whether no check failed.

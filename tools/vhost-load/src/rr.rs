@@ -16,12 +16,11 @@ use crate::check::Checker;
 use crate::failure::{Failure, Patience};
 use crate::frame::{Shape, Stamp};
 use crate::guest::{RxHalf, TxHalf};
-use crate::inject::Fault;
+use crate::inject::{Fault, Injection};
 use crate::report::{Measured, Report};
-use crate::run::{self, Stopper};
+use crate::run::{self, Station, Stopper};
 use crate::session::Session;
 use crate::wire::{self, Wire};
-use crate::worker::Worker;
 
 /// How long to wait for a call before looking around.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -32,11 +31,10 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 ///
 /// What kept it from running; what it found wrong is in the report.
 pub fn run(plan: &Plan, options: &RrOptions) -> Result<Report> {
-    let under_way = options.outstanding * options.flows;
     let fault = plan.injection.map(|injection| injection.fault);
     ensure!(
-        fault != Some(Fault::Swap) || under_way > 1,
-        "--inject swap needs --outstanding or --flows above 1"
+        fault != Some(Fault::Swap) || options.outstanding > 1,
+        "--inject swap needs --outstanding 2 or more: one answer at a time cannot come late"
     );
     ensure!(
         !plan.options.no_verify,
@@ -45,49 +43,39 @@ pub fn run(plan: &Plan, options: &RrOptions) -> Result<Report> {
     let mut session = run::open(plan)?;
     let wire = run::open_wire(plan, &session)?;
     let measured = drive(plan, options, &mut session, &wire)?;
-    Ok(Report::new("rr", plan, &mut session, measured)?)
+    Report::new("rr", plan, &mut session, measured)
 }
 
 fn drive(plan: &Plan, options: &RrOptions, session: &mut Session, wire: &Wire) -> Result<Measured> {
-    let rings = [*session.rx.queue.layout(), *session.tx.queue.layout()];
-    let (device, memory) = (session.device.clone(), session.memory.clone());
-    let worker = session.worker.clone();
-    let cpu_time = || worker.as_ref().and_then(Worker::cpu_time);
+    let station = Station::of(session);
     let stop = AtomicBool::new(false);
     let mut measured = Measured::default();
-
     let [rx_buffers, tx_buffers] = session.buffers;
     let rx = RxHalf::new(plan, &mut session.rx, rx_buffers);
     let tx = TxHalf::new(plan, &mut session.tx, tx_buffers);
     let mut guest = Guest::new(plan, options, rx, tx);
     guest.rx.refill()?;
-    device.attach()?;
-    let before = cpu_time();
+    // The fault befalls flow 0, which has its share of the packets only.
+    let injection = plan.injection.map(|injection| Injection {
+        at: injection.at / u64::from(options.flows),
+        ..injection
+    });
     thread::scope(|scope| {
         let stopper = Stopper(&stop);
         let host = scope.spawn(|| {
             run::pin_peer(plan)?;
-            run::finding(wire.echo(plan.injection, &stop))
+            run::finding(wire.echo(injection, &stop))
         });
-        let reattach = plan.options.reattach.map(|millis| {
-            let every = Duration::from_millis(millis);
-            let (device, memory, rings, stop) = (&device, &memory, &rings, &stop);
-            scope.spawn(move || run::reattach(device, memory, rings, every, stop))
-        });
-        let received = run::finding(guest.run());
+        let answered = station.traffic(plan, &mut measured, || guest.run());
         drop(stopper);
-        measured.worker_cpu = cpu_time()
-            .zip(before)
-            .map(|(after, before)| after.saturating_sub(before));
         let echoed = run::join(host)?;
-        let reattached = run::finding(reattach.map_or(Ok(0), run::join))?;
 
-        let checker = &mut guest.checker;
-        measured.elapsed = received?.unwrap_or_else(|what| checker.fail(what));
-        measured.reattached = reattached.unwrap_or_else(|what| checker.fail(what));
-        echoed.unwrap_or_else(|what| checker.fail(what));
+        let mut checker = guest.checker;
+        for finding in [answered?, echoed] {
+            finding.unwrap_or_else(|what| checker.fail(what));
+        }
         let sent: Vec<u64> = guest.flows.iter().map(|flow| flow.next).collect();
-        measured.tally = guest.checker.finish(&sent);
+        measured.tally = checker.finish(&sent);
         measured.latencies = guest.latencies;
         measured.capture_drops = wire.drops()?;
         Ok(measured)

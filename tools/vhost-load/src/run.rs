@@ -4,16 +4,18 @@
 
 use anyhow::{Context, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
-use vhost_driver::GuestMemory;
+use vhost_driver::{GuestMemory, RingLayout};
 
 use crate::args::Plan;
 use crate::failure::Failure;
+use crate::report::Measured;
 use crate::session::{Device, Session};
 use crate::vring::{RX, TX};
 use crate::wire::Wire;
-use crate::worker;
+use crate::worker::{self, Worker};
 
 /// Tells the threads beside the driver to end, when it is dropped at the latest.
 #[derive(Debug)]
@@ -75,35 +77,84 @@ pub fn pin_peer(plan: &Plan) -> Result<()> {
     }
 }
 
-/// Detaches and attaches the backend every so often, until `stop`. Returns how often. It is attached in the end.
-///
-/// # Errors
-///
-/// [`Failure::State`] if the device lost its place in a ring; those of the ioctls.
-pub fn reattach(
-    device: &Device,
-    memory: &GuestMemory,
-    rings: &Rings,
-    every: Duration,
-    stop: &AtomicBool,
-) -> Result<u64, Failure> {
-    let mut count = 0;
-    loop {
-        thread::sleep(every);
-        if stop.load(Ordering::Relaxed) {
-            return Ok(count);
-        }
-        device.detach()?;
-        for index in [RX, TX] {
-            device.reload_base(memory, &rings[index as usize], index)?;
-        }
-        device.attach()?;
-        count += 1;
-    }
+/// What other threads than the driver's need of a session.
+#[derive(Debug)]
+pub struct Station {
+    device: Arc<Device>,
+    memory: GuestMemory,
+    rings: [RingLayout; 2],
+    worker: Option<Worker>,
 }
 
-/// Places of the rx and the tx ring.
-pub type Rings = [vhost_driver::RingLayout; 2];
+impl Station {
+    /// Notes where everything is.
+    pub fn of(session: &Session) -> Self {
+        Self {
+            device: Arc::clone(&session.device),
+            memory: session.memory.clone(),
+            rings: [*session.rx.queue.layout(), *session.tx.queue.layout()],
+            worker: session.worker.clone(),
+        }
+    }
+
+    fn cpu_time(&self) -> Option<Duration> {
+        self.worker.as_ref().and_then(Worker::cpu_time)
+    }
+
+    /// Attaches the backend and runs `driver`, which returns how long it took. If the plan has it so, the backend is
+    /// detached and attached meanwhile. Returns what was found wrong, if anything was.
+    ///
+    /// # Errors
+    ///
+    /// A call that the kernel refused.
+    pub fn traffic(
+        &self,
+        plan: &Plan,
+        measured: &mut Measured,
+        driver: impl FnOnce() -> Result<Duration, Failure>,
+    ) -> Result<Result<(), String>> {
+        let stop = AtomicBool::new(false);
+        self.device.attach()?;
+        let before = self.cpu_time();
+        thread::scope(|scope| {
+            let stopper = Stopper(&stop);
+            let every = plan.options.reattach.map(Duration::from_millis);
+            let reattach = every.map(|every| {
+                let stop = &stop;
+                scope.spawn(move || self.reattach(every, stop))
+            });
+            let driven = finding(driver());
+            drop(stopper);
+            let spent = self.cpu_time().zip(before);
+            measured.worker_cpu = spent.map(|(after, before)| after.saturating_sub(before));
+            let reattached = finding(reattach.map_or(Ok(0), join))?;
+            let driven = driven?;
+            // A device that lost its place is the reason if the driver then waited in vain.
+            Ok(reattached.and_then(|count| {
+                measured.reattached = count;
+                measured.elapsed = driven?;
+                Ok(())
+            }))
+        })
+    }
+
+    /// Detaches and attaches the backend every so often, until `stop`. Returns how often. It is attached in the end.
+    fn reattach(&self, every: Duration, stop: &AtomicBool) -> Result<u64, Failure> {
+        let mut count = 0;
+        loop {
+            thread::sleep(every);
+            if stop.load(Ordering::Relaxed) {
+                return Ok(count);
+            }
+            self.device.detach()?;
+            for (index, ring) in [RX, TX].into_iter().zip(&self.rings) {
+                self.device.reload_base(&self.memory, ring, index)?;
+            }
+            self.device.attach()?;
+            count += 1;
+        }
+    }
+}
 
 /// Waits for a thread. A panic there is one here.
 pub fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {

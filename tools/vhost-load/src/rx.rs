@@ -15,10 +15,9 @@ use crate::failure::{Failure, Patience};
 use crate::gate::Gate;
 use crate::guest::RxHalf;
 use crate::report::{Measured, Report};
-use crate::run::{self, Stopper};
+use crate::run::{self, Station, Stopper};
 use crate::session::Session;
 use crate::wire::{self, Sending, Wire};
-use crate::worker::Worker;
 
 /// How long to wait for a call before looking around.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
@@ -35,25 +34,16 @@ pub fn run(plan: &Plan) -> Result<Report> {
     let ring = netdev::tx_queue_len(session.device.tap.name())? / 2;
     let gate = Gate::new(ring.clamp(1, wire::frames_that_fit(plan.shape.size)));
     let measured = drive(plan, &mut session, &wire, &gate)?;
-    Ok(Report::new("rx", plan, &mut session, measured)?)
+    Report::new("rx", plan, &mut session, measured)
 }
 
 fn drive(plan: &Plan, session: &mut Session, wire: &Wire, gate: &Gate) -> Result<Measured> {
-    let rings = [*session.rx.queue.layout(), *session.tx.queue.layout()];
-    let (device, memory, buffers) = (
-        session.device.clone(),
-        session.memory.clone(),
-        session.buffers[0],
-    );
-    let worker = session.worker.clone();
-    let cpu_time = || worker.as_ref().and_then(Worker::cpu_time);
+    let station = Station::of(session);
     let stop = AtomicBool::new(false);
     let mut measured = Measured::default();
-
-    let mut receiver = Receiver::new(plan, RxHalf::new(plan, &mut session.rx, buffers), gate);
+    let rx = RxHalf::new(plan, &mut session.rx, session.buffers[0]);
+    let mut receiver = Receiver::new(plan, rx, gate);
     receiver.rx.refill()?;
-    device.attach()?;
-    let before = cpu_time();
     thread::scope(|scope| {
         let stopper = Stopper(&stop);
         let host = scope.spawn(|| {
@@ -62,24 +52,15 @@ fn drive(plan: &Plan, session: &mut Session, wire: &Wire, gate: &Gate) -> Result
             gate.close();
             run::finding(sent)
         });
-        let reattach = plan.options.reattach.map(|millis| {
-            let every = Duration::from_millis(millis);
-            let (device, memory, rings, stop) = (&device, &memory, &rings, &stop);
-            scope.spawn(move || run::reattach(device, memory, rings, every, stop))
-        });
-        let received = run::finding(receiver.run());
+        let received = station.traffic(plan, &mut measured, || receiver.run());
         drop(stopper);
-        measured.worker_cpu = cpu_time()
-            .zip(before)
-            .map(|(after, before)| after.saturating_sub(before));
         let sent = run::join(host)?;
-        let reattached = run::finding(reattach.map_or(Ok(0), run::join))?;
 
-        let checker = &mut receiver.checker;
-        measured.elapsed = received?.unwrap_or_else(|what| checker.fail(what));
-        measured.reattached = reattached.unwrap_or_else(|what| checker.fail(what));
-        sent.unwrap_or_else(|what| checker.fail(what));
-        measured.tally = receiver.checker.finish(&[plan.sequences(gate.total())]);
+        let mut checker = receiver.checker;
+        for finding in [received?, sent] {
+            finding.unwrap_or_else(|what| checker.fail(what));
+        }
+        measured.tally = checker.finish(&[plan.sequences(gate.total())]);
         Ok(measured)
     })
 }

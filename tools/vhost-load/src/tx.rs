@@ -17,10 +17,9 @@ use crate::gate::Gate;
 use crate::guest::TxHalf;
 use crate::inject::Emission;
 use crate::report::{Measured, Report};
-use crate::run::{self, Stopper};
+use crate::run::{self, Station, Stopper};
 use crate::session::Session;
 use crate::wire::{self, Wire};
-use crate::worker::Worker;
 
 /// How long to wait for a call before looking around.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -39,7 +38,7 @@ pub fn run(plan: &Plan) -> Result<Report> {
         Some(wire) => checked(plan, &mut session, wire)?,
         None => counted(plan, &mut session)?,
     };
-    Ok(Report::new("tx", plan, &mut session, measured)?)
+    Report::new("tx", plan, &mut session, measured)
 }
 
 /// A run whose packets are captured and checked.
@@ -102,46 +101,16 @@ fn counted(plan: &Plan, session: &mut Session) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Sends, with the backend detached and attached meanwhile if the plan has it so.
+/// Sends everything. Returns what was found wrong, if anything was.
 fn drive(
     plan: &Plan,
     session: &mut Session,
     gate: &Gate,
     measured: &mut Measured,
 ) -> Result<Result<(), String>> {
-    session.device.attach()?;
-    let worker = session.worker.clone();
-    let cpu_time = || worker.as_ref().and_then(Worker::cpu_time);
-    let before = cpu_time();
-    let rings = [*session.rx.queue.layout(), *session.tx.queue.layout()];
-    let (device, memory, buffers) = (
-        session.device.clone(),
-        session.memory.clone(),
-        session.buffers[1],
-    );
-    let tx = &mut session.tx;
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let stopper = Stopper(&stop);
-        let reattach = plan.options.reattach.map(|millis| {
-            let every = Duration::from_millis(millis);
-            let (device, memory, rings, stop) = (&device, &memory, &rings, &stop);
-            scope.spawn(move || run::reattach(device, memory, rings, every, stop))
-        });
-        let mut sender = Sender::new(plan, TxHalf::new(plan, tx, buffers), gate);
-        let sent = run::finding(sender.run())?;
-        gate.close();
-        drop(stopper);
-        measured.worker_cpu = cpu_time()
-            .zip(before)
-            .map(|(after, before)| after.saturating_sub(before));
-        let reattached = run::finding(reattach.map_or(Ok(0), run::join))?;
-        Ok(sent.and_then(|elapsed| {
-            measured.elapsed = elapsed;
-            measured.reattached = reattached?;
-            Ok(())
-        }))
-    })
+    let station = Station::of(session);
+    let tx = TxHalf::new(plan, &mut session.tx, session.buffers[1]);
+    station.traffic(plan, measured, || Sender::new(plan, tx, gate).run())
 }
 
 /// The driver's loop.
