@@ -61,9 +61,9 @@ impl<W: Work> Control<W> {
     }
 
     /// Waits until the worker has done all that was asked before.
-    pub(crate) fn flush(&self, item: ArcBorrow<'_, WorkItem<W>>) {
+    pub(crate) fn flush(&self) {
         if let Some(owner) = &self.owner {
-            owner.worker.flush(item);
+            owner.worker.flush();
         }
     }
 
@@ -139,11 +139,11 @@ impl<W: Work> Device<W> {
     /// Ends the owner's rule: no kick, no worker, no memory of it is left.
     ///
     /// The backends are gone by now. C: `vhost_dev_cleanup()`.
-    pub(crate) fn drop_owner(&self, control: &mut Control<W>, item: ArcBorrow<'_, WorkItem<W>>) {
+    pub(crate) fn drop_owner(&self, control: &mut Control<W>) {
         for vring in &self.vrings {
             vring.stop_kick();
         }
-        control.flush(item);
+        control.flush();
         for vring in &self.vrings {
             vring.reset();
         }
@@ -198,7 +198,7 @@ impl<W: Work> Device<W> {
 
         if cmd == ioctl::SET_MEM_TABLE {
             let result = self.read_table(&mut control, arg);
-            control.flush(item);
+            control.flush();
             return result;
         }
 
@@ -207,7 +207,7 @@ impl<W: Work> Device<W> {
             Waker::new(item.into(), worker, index, Event::Kick)
         })?;
         if then == Then::Flush {
-            control.flush(item);
+            control.flush();
         }
         Ok(())
     }

@@ -3,14 +3,15 @@
 //! A thread that does the pending work of devices.
 //!
 //! What a device may ask for is a bit in one word of its own: per vring a kick
-//! and a socket event, and a flush. The worker holds a list of the devices
-//! whose word is not empty. In one pass it takes the whole list, takes each
-//! word, and runs each bit once; bits that are set meanwhile belong to the next
-//! pass, so that no vring starves another.
+//! and a socket event. The worker holds a list of the devices whose word is not
+//! empty. In one pass it takes the whole list, takes each word, and runs each
+//! bit once; bits that are set meanwhile belong to the next pass, so that no
+//! vring starves another.
 //!
 //! A flush is a ticket. The worker notes which tickets were drawn *before* it
 //! takes the list, so that whatever was queued before a ticket was drawn has
-//! run when the ticket is served.
+//! run when the ticket is served. A ticket that is not served is work by
+//! itself: it needs no bit, which a pass that does not serve it could take.
 
 use crate::{
     engine::scratch::Scratch,
@@ -30,9 +31,6 @@ use kernel::{
         Arc, ArcBorrow, CondVar, Mutex,
     },
 };
-
-/// The bit that asks for nothing but a pass (C: `vhost_flush_work()`).
-const FLUSH: u32 = 1 << 31;
 
 /// A device, as its worker sees it.
 pub(crate) trait Work: Send + Sync + Sized + 'static {
@@ -148,16 +146,21 @@ impl<W: Work> Worker<W> {
     /// loop (C: `vhost_vq_has_work()`).
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.list.is_empty() || self.backlog.load(Relaxed)
+        !self.list.is_empty() || self.backlog.load(Relaxed) || self.owes_flush()
+    }
+
+    /// Whether a flush ticket is not served.
+    #[inline]
+    fn owes_flush(&self) -> bool {
+        self.served.load(Relaxed) < self.drawn.load(Acquire)
     }
 
     /// Sleeps until all that was queued before has run, or never will.
     ///
     /// C: `vhost_dev_flush()`.
-    pub(crate) fn flush(&self, item: ArcBorrow<'_, WorkItem<W>>) {
+    pub(crate) fn flush(&self) {
         let ticket = self.drawn.fetch_add(1, Full).wrapping_add(1);
-
-        self.queue(item, FLUSH);
+        self.thread.wake();
 
         let mut guard = self.flush_lock.lock();
         while self.served.load(Acquire) < ticket && self.state.load(Acquire) != ENDED {
@@ -169,7 +172,7 @@ impl<W: Work> Worker<W> {
     fn run_pending(&self) -> bool {
         // Before the list is taken: see the top of this file.
         let ticket = self.drawn.load(Acquire);
-        if self.list.is_empty() {
+        if self.list.is_empty() && !self.owes_flush() {
             return false;
         }
         task::set_running();
@@ -177,7 +180,7 @@ impl<W: Work> Worker<W> {
         let mut scratch = self.scratch.lock();
         let mut items = self.list.take();
         while let Some(mut item) = items.next() {
-            let mut bits = item.take() & !FLUSH;
+            let mut bits = item.take();
 
             while bits != 0 {
                 let rest = bits & bits.wrapping_sub(1);
@@ -224,6 +227,7 @@ impl<W: Work> Runner for Worker<W> {
 
     fn killed(&self) {
         self.state.xchg(ENDING, Full);
+        // Nothing is queued any more: this ends.
         while self.run_pending() {}
         self.end();
     }

@@ -43,7 +43,7 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
     let FileArg::Bind(fd) = file else {
         drop(state);
         if detach(vring) {
-            control.flush(item);
+            control.flush();
         }
         return Ok(());
     };
@@ -72,7 +72,7 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
     drop(state);
 
     if old.is_some() {
-        control.flush(item);
+        control.flush();
         dispose(vring, old);
     }
     Ok(())

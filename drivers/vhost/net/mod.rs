@@ -7,7 +7,7 @@ mod fdinfo;
 mod poll;
 mod run;
 
-use run::Turn;
+use poll::Turn;
 
 use crate::{
     device::Device,
@@ -90,7 +90,7 @@ impl CharDevice for Net {
         let mut control = item.device.lock();
 
         Self::stop(item);
-        item.device.drop_owner(&mut control, item);
+        item.device.drop_owner(&mut control);
     }
 
     fn ioctl(item: ArcBorrow<'_, Item>, cmd: u32, arg: usize) -> Result<isize> {
@@ -140,7 +140,7 @@ impl Net {
         let table = MemTable::empty()?;
 
         Self::stop(item);
-        item.device.drop_owner(&mut control, item);
+        item.device.drop_owner(&mut control);
         item.device.set_table(&mut control, table);
         Ok(())
     }

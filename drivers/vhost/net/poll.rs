@@ -2,7 +2,7 @@
 
 //! The busy-poll helper that tx and rx share. C: `vhost_net_busy_poll()`.
 
-use super::{run::Turn, Net, RX, TX};
+use super::{Item, Net, RX, TX};
 use crate::{
     engine::{
         busy_poll::{self, End},
@@ -16,7 +16,18 @@ use crate::{
     },
     kick::{self, Event},
     vring::{Backend, Io, Locked, Vring},
+    worker::Worker,
 };
+use kernel::sync::ArcBorrow;
+
+/// Whose turn it is.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'a> {
+    pub(super) item: ArcBorrow<'a, Item>,
+    pub(super) worker: &'a Worker<Net>,
+    /// The vring: [`RX`] or [`TX`].
+    pub(super) index: usize,
+}
 
 /// One run's view of the device, for its busy-poll window.
 pub(super) struct Poller<'a> {

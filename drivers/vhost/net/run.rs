@@ -2,7 +2,10 @@
 
 //! One run of a vring. C: `handle_tx()`, `handle_rx()`.
 
-use super::{poll::Poller, Item, Net};
+use super::{
+    poll::{Poller, Turn},
+    Net,
+};
 use crate::{
     engine::{
         host::{Host, Polled},
@@ -13,18 +16,7 @@ use crate::{
     kapi::{eventfd::EventFd, user_memory::OwnerMemory},
     kick::{self, Event},
     vring::{Backend, Io, State, Vring},
-    worker::Worker,
 };
-use kernel::sync::ArcBorrow;
-
-/// Whose turn it is.
-#[derive(Clone, Copy)]
-pub(super) struct Turn<'a> {
-    pub(super) item: ArcBorrow<'a, Item>,
-    pub(super) worker: &'a Worker<Net>,
-    /// The vring: `RX` or `TX`.
-    pub(super) index: usize,
-}
 
 /// Runs `vring`, whose turn it is, once.
 pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) {
