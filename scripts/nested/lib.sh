@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# Runs a guest on the vhost-net device of a VM (scripts/vm --nested). Sourced, in the VM, by the scripts beside it.
+
+GUEST_DIR=/run/guest
+GUEST_IP=10.0.0.2 VM_IP=10.0.0.1
+
+# Makes tap0, and starts QEMU on it with the polling window $1 in microseconds (0: none) and any more arguments. Waits for the boot.
+guest_start() {
+	local window=$1 netdev=tap,id=n0,ifname=tap0,script=no,downscript=no,vhost=on port
+	shift
+	[ "$window" -eq 0 ] || netdev+=,poll-us=$window
+	rm -rf "$GUEST_DIR"
+	mkdir -p "$GUEST_DIR"
+	mkfifo "$GUEST_DIR"/{commands,monitor}.{in,out}
+	exec {guest_in}<>"$GUEST_DIR/commands.in" {guest_out}<>"$GUEST_DIR/commands.out"
+	exec {to_monitor}<>"$GUEST_DIR/monitor.in" {from_monitor}<>"$GUEST_DIR/monitor.out"
+	# As in the guest's init.
+	echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
+	echo 8388608 | tee /proc/sys/net/core/[rw]mem_max >/dev/null
+	ip tuntap add tap0 mode tap vnet_hdr
+	ip address add $VM_IP/24 dev tap0
+	ip link set tap0 up
+	local serial=()
+	for port in commands monitor; do serial+=(-chardev "pipe,id=$port,path=$GUEST_DIR/$port"); done
+	qemu-system-x86_64 -accel kvm -cpu host -M q35 -m 256 -nodefaults -no-user-config -display none \
+		-kernel /guest/vmlinuz -initrd /guest/initrd -append "console=ttyS0 loglevel=5 panic=-1" \
+		"${serial[@]}" -serial "file:$GUEST_DIR/console" -serial chardev:commands -mon chardev=monitor \
+		-netdev "$netdev" -device virtio-net-pci,netdev=n0,romfile= "$@" >"$GUEST_DIR/qemu" 2>&1 &
+	QEMU=$!
+	guest_ready
+}
+
+# Waits until the guest has booted, again or for the first time, and brings its network card up.
+guest_ready() {
+	local line
+	while read -r -t 90 -u "$guest_out" line; do
+		[ "${line%$'\r'}" = ::ready ] || continue
+		TAP_BASE=$(tap_counters) # what came before is no business of this guest
+		guest "ip address add $GUEST_IP/24 dev eth0 && ip link set eth0 up"
+		return
+	done
+	echo "the guest did not boot"
+	return 1
+}
+
+# Sends the guest a command that it will not answer.
+guest_command() { printf '%s\n' "$*" >&"$guest_in"; }
+
+# Runs a command in the guest: its output, its status. 124 if there is no answer.
+guest() {
+	local line
+	guest_command "$*"
+	while read -r -t 90 -u "$guest_out" line; do
+		line=${line%$'\r'}
+		if [[ $line =~ ^(.*)::([0-9]+)$ ]]; then
+			[ -z "${BASH_REMATCH[1]}" ] || printf '%s\n' "${BASH_REMATCH[1]}"
+			return "${BASH_REMATCH[2]}"
+		fi
+		printf '%s\n' "$line"
+	done
+	echo "the guest does not answer"
+	return 124
+}
+
+# A command for QEMU's monitor.
+monitor() { printf '%s\n' "$*" >&"$to_monitor"; }
+
+# Shuts the guest down; 0 if QEMU ends by itself and well.
+guest_stop() {
+	local n=0
+	guest_command 'poweroff -f'
+	while [ -e "/proc/$QEMU/exe" ] && [ $n -lt 300 ]; do n=$((n + 1)); usleep 100000; done
+	[ $n -lt 300 ] || { echo "QEMU is still there 30 s after the guest's poweroff"; kill -9 "$QEMU"; }
+	wait "$QEMU" || { echo "QEMU ended with status $?"; cat "$GUEST_DIR/qemu"; return 1; }
+	exec {guest_in}>&- {guest_out}>&- {to_monitor}>&- {from_monitor}>&-
+	ip link del tap0
+}
+
+# What to read when a guest is in trouble: the last words of guest and QEMU; the worker; the module's counters, if it has any.
+guest_logs() {
+	tail -n 20 "$GUEST_DIR/console" "$GUEST_DIR/qemu" 2>/dev/null | tr -d '\r'
+	[ ! -e "/proc/$QEMU/exe" ] || cat "$(worker)"/{stat,wchan,stack} 2>/dev/null
+	grep -h '^vhost-.*[^0]$' "/proc/$QEMU"/fdinfo/* 2>/dev/null
+	cat /proc/loadavg
+}
+
+# The worker's thread, as /proc/PID/task/TID.
+worker() { grep -l "^vhost-$QEMU\$" "/proc/$QEMU"/task/*/comm | sed 's,/comm$,,'; }
+
+# Packets and bytes that went through since the guest booted, by its own count and by the tap's; both as
+# "TO-VM-PACKETS BYTES TO-GUEST-PACKETS BYTES".
+# shellcheck disable=SC2016 # the guest expands it
+guest_counts() { guest 'cd /sys/class/net/eth0/statistics; echo $(cat tx_packets tx_bytes rx_packets rx_bytes)'; }
+tap_counters() { (cd /sys/class/net/tap0/statistics && cat rx_packets rx_bytes tx_packets tx_bytes); }
+tap_counts() { paste <(tap_counters) <(echo "$TAP_BASE") | awk '{ printf "%s%d", sep, $1 - $2; sep = " " } END { print "" }'; }
