@@ -29,6 +29,10 @@ test-long: ## What takes longer: lint proved by planted violations, and all else
 lint: ## The house rules: formatting, clippy, unsafe, panic paths, floors, style of C and shell
 	@scripts/lint/run
 
+.PHONY: fmt
+fmt: ## Format all Rust as lint wants it
+	@scripts/lint/10-rustfmt --fix
+
 .PHONY: clean
 clean: ## Remove what was built in the checkout; the cached root stays
 	@scripts/clean
