@@ -16,12 +16,15 @@
 //!
 //! | floor | files |
 //! | --- | --- |
-//! | 5 | `busy_poll`, `net/mod`, `net/tx`, `net/rx` |
-//! | 4 | `split`, `batch`, `host`, `net/header`, `net/backend` |
-//! | 3 | `chain`, `translate`, `notify` |
-//! | 2 | `desc`, `iotlb`, `scratch` |
-//! | 1 | `memory`, `features`, `budget`, `counters` |
-//! | 0 | `error`, `addr`, `layout` |
+//! | 8 | `net/tx`, `net/rx` |
+//! | 7 | `net/run` |
+//! | 6 | `net/mod`, `net/header`, `net/backend` |
+//! | 5 | `chain`, `busy_poll` |
+//! | 4 | `batch`, `translate`, `host` |
+//! | 3 | `split`, `desc`, `scratch` |
+//! | 2 | `memory`, `iotlb` |
+//! | 1 | `error` |
+//! | 0 | `addr`, `layout`, `features`, `budget`, `counters`, `notify` |
 
 #![forbid(unsafe_code)]
 

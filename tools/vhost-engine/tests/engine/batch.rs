@@ -92,6 +92,23 @@ fn a_head_outside_the_table_breaks_the_ring_when_its_turn_comes() {
 }
 
 #[test]
+fn more_chains_than_the_ring_has_break_it_also_while_some_are_taken() {
+    for (more, good) in [(5, true), (6, false)] {
+        let world = arena(8);
+        let mut rig = Rig::new(&world, 0);
+        offer(&mut rig, 3);
+        let mut batch = Batch::new(BATCH);
+        take_all(&mut rig, &mut batch);
+        rig.mem.poke_u16(rig.driver.place.avail_idx(), 3 + more);
+        assert_eq!(
+            peek(&mut rig, &mut batch).is_ok(),
+            good,
+            "3 taken, {more} more"
+        );
+    }
+}
+
+#[test]
 fn chains_put_back_come_again_even_if_more_were_read_since() {
     let world = arena(128);
     let mut rig = Rig::new(&world, 0);

@@ -17,10 +17,12 @@ fn the_turn_that_reaches_half_a_mebibyte_is_the_last() {
 }
 
 #[test]
-fn lengths_that_overflow_end_the_run() {
-    let mut budget = Budget::new();
-    assert!(budget.spend(u64::MAX));
-    assert!(budget.spend(u64::MAX));
+fn lengths_beyond_all_bounds_end_the_run() {
+    for bytes in [u64::MAX, 1 << 40, 1 << 48, 0_u64.wrapping_sub(1 << 40)] {
+        let mut budget = Budget::new();
+        assert!(budget.spend(bytes), "{bytes:#x}");
+        assert!(budget.spend(bytes), "{bytes:#x}");
+    }
 }
 
 #[test]

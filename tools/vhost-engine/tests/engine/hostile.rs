@@ -36,9 +36,18 @@ impl Dice {
         from[self.roll(from.len() as u64) as usize]
     }
 
-    fn desc(&mut self, num: u16) -> Vec<u8> {
+    /// A descriptor; one in `wild` is anything, the others would do.
+    fn desc(&mut self, num: u16, case: &Case) -> Vec<u8> {
         let near = GPA + 16 * self.roll(16);
-        let far = self.0;
+        let some = 16 * self.roll(6) as u32;
+        let next = self.roll(u64::from(num) + 1) as u16;
+        let access = if case.write { WRITE } else { 0 };
+        if self.roll(case.wild) != 0 {
+            let len = self.pick(&[64, 80, 1500, 4000]);
+            let more = if self.roll(20) == 0 { NEXT } else { 0 };
+            return desc_bytes(near, len, access | more, next % num);
+        }
+        let (far, huge) = (self.0, self.0 as u32);
         let addr = self.pick(&[
             near,
             near,
@@ -48,23 +57,11 @@ impl Dice {
             u64::MAX - 3,
             far,
         ]);
-        let some = 16 * self.roll(6) as u32;
-        let wild = self.0 as u32;
-        let len = self.pick(&[0, 1, 11, 12, some, some, some, 80, 1500, 5000, wild]);
-        let flags = self.pick(&[
-            0,
-            0,
-            0,
-            NEXT,
-            NEXT,
-            WRITE,
-            WRITE | NEXT,
-            INDIRECT,
-            7,
-            0xfff8,
+        let len = self.pick(&[
+            0, 1, 11, 12, some, some, some, 80, 5000, 70000, 200_000, huge,
         ]);
-        let next = self.roll(u64::from(num) + 1) as u16;
-        desc_bytes(addr, len, flags, next)
+        let flags = self.pick(&[0, 0, NEXT, NEXT, WRITE, WRITE | NEXT, INDIRECT, 7, 0xfff8]);
+        desc_bytes(addr, len, self.pick(&[flags, access]), next)
     }
 }
 
@@ -75,6 +72,10 @@ struct Case {
     base: u16,
     offered: u16,
     seed: u64,
+    /// One descriptor in so many is anything.
+    wild: u64,
+    /// The others are device-writable.
+    write: bool,
     /// One access in so many finds memory changed; 0: none.
     intrusion: u64,
     batch: usize,
@@ -82,16 +83,19 @@ struct Case {
     map: Vec<(u64, u64, u64, u32)>,
 }
 
-fn case() -> impl Strategy<Value = Case> {
-    let ring = (0_u32..7, any::<u16>(), any::<u64>());
+fn case(write: bool) -> impl Strategy<Value = Case> {
+    let ring = (0_u32..7, any::<u16>(), any::<u64>(), 0_usize..4);
     let features = prop::sample::subsequence(vec![EVENT_IDX, MRG, V1, VNET, ON_EMPTY], 0..=5);
-    let map = prop::collection::vec((0_u64..300, 1_u64..4000, 0_u64..2000, 1_u32..4), 0..6);
+    let map = prop_oneof![
+        3 => Just(vec![]),
+        1 => prop::collection::vec((0_u64..300, 1_u64..4000, 0_u64..2000, 1_u32..4), 1..6),
+    ];
     let holes = prop_oneof![
         3 => Just(vec![]),
         1 => prop::collection::vec((0_u64..0x3000, 1_u64..40), 1..4),
     ];
     let rest = (0_u64..130, 0_usize..4, 0_usize..3, holes, map);
-    (ring, features, rest).prop_map(|((log, base, seed), features, rest)| {
+    (ring, features, rest).prop_map(move |((log, base, seed, wild), features, rest)| {
         let (offered, intrusion, batch, holes, map) = rest;
         Case {
             log,
@@ -99,6 +103,8 @@ fn case() -> impl Strategy<Value = Case> {
             base,
             offered: offered as u16 % ((1 << log) + 2),
             seed: seed | 1,
+            wild: [1, 4, 16, 200][wild],
+            write,
             intrusion: [0, 1, 4, 40][intrusion],
             batch: [0, 7, 64][batch],
             holes,
@@ -111,13 +117,13 @@ fn case() -> impl Strategy<Value = Case> {
 fn fill(rig: &mut Rig<'_, '_>, case: &Case, dice: &mut Dice) {
     let (mem, place) = (rig.mem, rig.driver.place);
     for i in 0..u64::from(place.num) {
-        mem.poke(place.desc + 16 * i, &dice.desc(place.num));
-        let wild = u64::from(dice.roll(9) == 0);
+        mem.poke(place.desc + 16 * i, &dice.desc(place.num, case));
+        let wild = u64::from(dice.roll(3 * case.wild) == 0);
         let head = dice.roll(u64::from(place.num) + wild);
         mem.poke_u16(place.avail + 4 + 2 * i, head as u16);
     }
     for i in 0..32 {
-        mem.poke(rig.buffers + 16 * i, &dice.desc(16));
+        mem.poke(rig.buffers + 16 * i, &dice.desc(16, case));
     }
     mem.poke_u16(place.avail_idx(), case.base.wrapping_add(case.offered));
     mem.poke_u16(place.avail, dice.roll(2) as u16);
@@ -130,6 +136,7 @@ fn fill(rig: &mut Rig<'_, '_>, case: &Case, dice: &mut Dice) {
 /// What the driver does between two accesses.
 fn intruder(case: &Case, place: Place, buffers: u64) -> impl FnMut(&mut [u8], u64) + 'static {
     let mut dice = Dice(case.seed.rotate_left(17) | 1);
+    let case = case.clone();
     let (often, base) = (case.intrusion, case.base);
     move |bytes, _| {
         if often == 0 || dice.roll(often) != 0 {
@@ -141,8 +148,8 @@ fn intruder(case: &Case, place: Place, buffers: u64) -> impl FnMut(&mut [u8], u6
         };
         let slot = dice.roll(place.num.into());
         match dice.roll(6) {
-            0 | 1 => poke(place.desc + 16 * slot, &dice.desc(place.num)),
-            2 => poke(buffers + 16 * dice.roll(32), &dice.desc(16)),
+            0 | 1 => poke(place.desc + 16 * slot, &dice.desc(place.num, &case)),
+            2 => poke(buffers + 16 * dice.roll(32), &dice.desc(16, &case)),
             3 => poke(
                 place.avail + 4 + 2 * slot,
                 &(dice.roll(70) as u16).to_le_bytes(),
@@ -231,7 +238,7 @@ proptest! {
     #![proptest_config(cases(4000))]
 
     #[test]
-    fn no_guest_harms_tx(case in case()) {
+    fn no_guest_harms_tx(case in case(false)) {
         let world = arena(1 << case.log);
         let mut rig = Rig::at(&world, case.features, case.base);
         prepare(&mut rig, &case);
@@ -263,7 +270,7 @@ proptest! {
 
     #[test]
     fn no_guest_harms_rx(
-        case in case(),
+        case in case(true),
         packets in prop::collection::vec((0_usize..3000, 0_usize..9), 0..40),
     ) {
         let world = arena(1 << case.log);
