@@ -7,6 +7,8 @@
 //! order of insertion, and each range carries the highest end up to itself, so
 //! that one binary search finds the *lowest start that overlaps*: the entry
 //! that C's interval tree answers with when entries overlap, which is allowed.
+//!
+//! [`Iova`]: super::addr::Iova
 
 use super::addr::Uva;
 use super::error::Access;

@@ -4,7 +4,8 @@
 //!
 //! A frame that can never be sent is dropped and counted, and its head
 //! returned; C puts some of them back and spins. A chain that breaks the ring's
-//! rules ends the run.
+//! rules ends the run. So does a used ring that cannot be written: heads that
+//! could not be returned stay the device's, and their frames may go twice.
 
 use super::super::batch::Head;
 use super::super::counters::bump;

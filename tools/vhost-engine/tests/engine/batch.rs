@@ -221,6 +221,40 @@ fn used_event_is_read_at_each_decision() {
     assert!(rig.mem.touched(Kind::Read, event..event + 2));
 }
 
+/// Takes `count` chains and publishes them. Whether the driver wants a call.
+fn use_chains(rig: &mut Rig<'_, '_>, count: usize) -> bool {
+    let mut batch = Batch::new(BATCH);
+    for _ in 0..count {
+        let head = peek(rig, &mut batch).unwrap().unwrap();
+        batch.take(&mut rig.scratch, head.id, 0);
+    }
+    let wanted = publish(rig, &mut batch).unwrap().unwrap();
+    rig.driver.collect();
+    wanted
+}
+
+#[test]
+fn after_65536_uses_without_a_decision_the_next_one_is_to_call() {
+    // The decision is at index 1 and the event at 0, the last to be reached.
+    for (uses, wanted) in [(65535, false), (65536, true)] {
+        let world = arena(1024);
+        let mut rig = Rig::new(&world, EVENT_IDX | ON_EMPTY);
+        offer(&mut rig, 2);
+        assert!(use_chains(&mut rig, 1), "the first decision");
+        // Each of these empties the ring, which calls without a decision.
+        let mut left = uses - 1;
+        while left > 0 {
+            let count = left.min(1000);
+            offer(&mut rig, count - 1);
+            assert!(use_chains(&mut rig, count));
+            left -= count;
+            offer(&mut rig, 1);
+        }
+        offer(&mut rig, 1);
+        assert_eq!(use_chains(&mut rig, 1), wanted, "{uses} uses");
+    }
+}
+
 proptest! {
     #![proptest_config(cases(400))]
 
