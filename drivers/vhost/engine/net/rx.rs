@@ -273,7 +273,13 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
                 return Ok(Fit::Never);
             }
         }
-        Ok(Fit::TooFew)
+        // A driver that has made every descriptor available can add none until
+        // some are used: C waits for ever.
+        Ok(if *chains < self.run.queue.num() {
+            Fit::TooFew
+        } else {
+            Fit::Never
+        })
     }
 
     /// Writes the header that the socket does not have, and takes its bytes off

@@ -59,6 +59,21 @@ fn a_packet_may_be_merged_from_1024_buffers_and_no_more() {
 }
 
 #[test]
+fn a_packet_that_a_full_ring_cannot_hold_is_dropped() {
+    for num in [1, 8] {
+        let world = arena(num);
+        let mut rig = Rig::new(&world, MRG | EVENT_IDX);
+        offer(&mut rig, num.into(), 100);
+        let mut socket = socket(&world, &rig);
+        socket.push(100 * usize::from(num) - 11, 1);
+        socket.push(100 * usize::from(num) - 12, 2);
+        assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
+        assert_eq!((rig.counters.drop_oversize, rig.counters.packets), (1, 1));
+        assert_eq!(rig.driver.collect().len(), usize::from(num));
+    }
+}
+
+#[test]
 fn segments_of_several_chains_are_1024_at_most() {
     let world = arena(64);
     let mut rig = Rig::new(&world, MRG);
