@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of a vhost-net driver that run in a VM. See the program, `main.rs`.
+
+#![forbid(unsafe_code)]
+
+pub mod foreign;
+pub mod hostile;
+pub mod ioctls;
+pub mod poison;
+pub mod published;
+pub mod pump;
+pub mod raw_ring;
+pub mod report;
+pub mod rig;
+pub mod script;
+pub mod stop;

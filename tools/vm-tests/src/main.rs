@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of a vhost-net driver, to be run in a VM (`scripts/tests/vm`).
+//!
+//! Results are lines that `scripts/test` counts. With `--reference` the driver is known to have faults (C's has): they are
+//! shown, and it is a failure if none is seen, as then the tests are blind.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use vm_tests::report::{Mode, Report};
+use vm_tests::{foreign, hostile, ioctls, published, stop};
+
+/// Tests of a vhost-net driver
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Device node
+    #[arg(long, global = true, default_value = "/dev/vhost-net")]
+    node: PathBuf,
+    /// Expect faults, and show them
+    #[arg(long, global = true)]
+    reference: bool,
+    /// Run only tests whose names contain this
+    #[arg(long, global = true, default_value = "")]
+    only: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Rings that break the rules
+    Hostile,
+    /// Everything that stops a device
+    Stop {
+        /// Stop it under traffic, N times each, however long that takes
+        #[arg(long, value_name = "N")]
+        races: Option<usize>,
+    },
+    /// Finished packets in a long busy-polling window
+    Published,
+    /// Control calls, compared with another driver's
+    Ioctls {
+        /// Node of the driver to compare with
+        #[arg(long)]
+        with: PathBuf,
+    },
+    /// Part of `stop`: own a device with traffic
+    #[command(hide = true)]
+    Owner {
+        /// Busy polling window
+        #[arg(long)]
+        window: u32,
+        /// Whether the traffic goes on
+        #[arg(long)]
+        traffic: bool,
+        /// Whether another process has the device too
+        #[arg(long)]
+        hold: bool,
+    },
+    /// Part of `stop`: have a device open, and kick it
+    #[command(hide = true)]
+    Holder,
+    /// Part of `ioctls`: use a device that is another process's
+    #[command(hide = true)]
+    Foreign,
+    /// Part of `stop`: keep standard input open
+    #[command(hide = true)]
+    Keeper,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let good = run(&args).unwrap_or_else(|err| {
+        eprintln!("vm-tests: {err:#}");
+        false
+    });
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn run(args: &Args) -> anyhow::Result<bool> {
+    let mode = if args.reference {
+        Mode::Reference
+    } else {
+        Mode::Strict
+    };
+    let (node, only) = (args.node.as_path(), args.only.as_str());
+    let suite = |name, run: &dyn Fn(&mut Report)| {
+        let mut report = Report::new(name, mode);
+        run(&mut report);
+        Ok(report.finish())
+    };
+    match &args.command {
+        Command::Hostile => suite("hostile", &|report| hostile::run(node, only, report)),
+        Command::Stop { races } => suite("stop", &|report| stop::run(node, only, *races, report)),
+        Command::Published => suite("published", &|report| published::run(node, only, report)),
+        Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),
+        Command::Foreign => {
+            foreign::main();
+            Ok(true)
+        }
+        Command::Owner {
+            window,
+            traffic,
+            hold,
+        } => stop::owner(node, *window, *traffic, *hold).map(|()| true),
+        Command::Keeper => loop {
+            std::thread::park();
+        },
+        Command::Holder => stop::holder().map(|()| true),
+    }
+}
