@@ -94,3 +94,13 @@ worker() { grep -l "^vhost-$QEMU\$" "/proc/$QEMU"/task/*/comm | sed 's,/comm$,,'
 guest_counts() { guest 'cd /sys/class/net/eth0/statistics; echo $(cat tx_packets tx_bytes rx_packets rx_bytes)'; }
 tap_counters() { (cd /sys/class/net/tap0/statistics && cat rx_packets rx_bytes tx_packets tx_bytes); }
 tap_counts() { paste <(tap_counters) <(echo "$TAP_BASE") | awk '{ printf "%s%d", sep, $1 - $2; sep = " " } END { print "" }'; }
+
+# The two must come to agree: the guest counts a sent packet when it takes the buffer back.
+counts_agree() {
+	local n=0
+	until [ "$(guest_counts)" = "$(tap_counts)" ]; do
+		n=$((n + 1))
+		[ $n -lt 20 ] || return
+		usleep 100000
+	done
+}
