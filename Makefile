@@ -17,6 +17,10 @@ sysroot: ## Make the Debian root that all else is built and run in; once, 3 minu
 module: ## Build vhost_net_rs.ko for Debian's stock kernel, or for KDIR=
 	@scripts/build-module "$(KDIR)"
 
+.PHONY: demo
+demo: ## See it work: a real guest on vhost_net_rs, without and with busy polling
+	@scripts/demo
+
 .PHONY: test
 test: ## Every test that CI runs, from a bare machine; parts alone: ONLY=host,vm,nested NAME=GLOB
 	@scripts/test
