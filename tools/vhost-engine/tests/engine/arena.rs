@@ -17,6 +17,7 @@ pub const BASE: u64 = 0x7000_0000_0000;
 pub enum Kind {
     Read,
     Write,
+    Fence,
 }
 
 /// An access that did not fault.
@@ -96,6 +97,12 @@ impl<'a> Arena<'a> {
     pub fn forget_touches(&self) {
         self.touched.borrow_mut().clear();
         self.calls.set(0);
+    }
+
+    /// Kind and place of each access, in order.
+    pub fn order(&self) -> Vec<(Kind, u64)> {
+        let touched = self.touched.borrow();
+        touched.iter().map(|t| (t.kind, t.addr)).collect()
     }
 
     pub fn touched(&self, kind: Kind, range: Range<u64>) -> bool {
@@ -243,6 +250,8 @@ impl GuestMemory for Arena<'_> {
 
     fn fence(&self) {
         self.call();
+        let (kind, addr, len) = (Kind::Fence, 0, 0);
+        self.touched.borrow_mut().push(Touch { kind, addr, len });
     }
 
     fn read(&self, from: Uva, dst: &mut [u8]) -> Result {

@@ -200,6 +200,34 @@ fn a_wish_that_cannot_be_read_is_a_wish() {
 }
 
 #[test]
+fn elements_index_fence_and_wish_are_touched_in_this_order() {
+    for features in [0, EVENT_IDX] {
+        let world = arena(8);
+        let mut rig = Rig::new(&world, features);
+        let place = rig.driver.place;
+        for turn in 0..2 {
+            offer(&mut rig, 1);
+            let mut batch = Batch::new(1);
+            take_all(&mut rig, &mut batch);
+            rig.mem.forget_touches();
+            publish(&mut rig, &mut batch).unwrap();
+            rig.driver.collect();
+            let mut wanted = vec![
+                (Kind::Write, place.used_slot(turn)),
+                (Kind::Write, place.used_idx()),
+                (Kind::Fence, 0),
+            ];
+            match (features, turn) {
+                (0, _) => wanted.push((Kind::Read, place.avail)),
+                (_, 0) => {} // the first decision needs no look
+                (_, _) => wanted.push((Kind::Read, place.used_event())),
+            }
+            assert_eq!(rig.mem.order(), wanted);
+        }
+    }
+}
+
+#[test]
 fn used_event_is_read_at_each_decision() {
     let world = arena(8);
     let mut rig = Rig::new(&world, EVENT_IDX);

@@ -153,6 +153,10 @@ pub struct RxSocket<'m, 'a> {
     pub looks: Vec<usize>,
     /// So many packets answer one byte less than they should.
     pub shrink: usize,
+    /// Whether a look, counted from 1, sees nothing although packets are there.
+    pub blind: fn(usize) -> bool,
+    /// Happens after each receipt.
+    pub after_recv: Option<Box<dyn FnMut() + 'm>>,
 }
 
 /// What a socket writes where the header goes.
@@ -167,6 +171,8 @@ impl<'m, 'a> RxSocket<'m, 'a> {
             discarded: Vec::new(),
             looks: Vec::new(),
             shrink: 0,
+            blind: |_| false,
+            after_recv: None,
         }
     }
 
@@ -179,6 +185,9 @@ impl RxBackend for RxSocket<'_, '_> {
     fn peek_len(&mut self, max: usize) -> Option<usize> {
         assert!(max > 0, "a look for nothing");
         self.looks.push(max);
+        if (self.blind)(self.looks.len()) {
+            return None;
+        }
         self.packets.front().map(Vec::len)
     }
 
@@ -192,7 +201,11 @@ impl RxBackend for RxSocket<'_, '_> {
             self.shrink -= 1;
             data.pop();
         }
-        self.mem.scatter(segments, &data)
+        let done = self.mem.scatter(segments, &data);
+        if let Some(act) = self.after_recv.as_mut() {
+            act();
+        }
+        done
     }
 
     fn discard(&mut self) {

@@ -295,6 +295,50 @@ fn an_interrupted_poll_queues_the_run_again() {
     assert!(!rig.driver.would_kick());
 }
 
+#[test]
+fn a_packet_received_after_an_interrupted_poll_ends_the_interruption() {
+    let world = arena(64);
+    let mut rig = Rig::new(&world, V1);
+    offer(&mut rig, 9, 100);
+    rig.host.window(Polled::Interrupted, |_| ());
+    let mut socket = socket(&world, &rig);
+    socket.push(60, 1);
+    socket.blind = |look| look == 1;
+    assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
+    let c = &rig.counters;
+    assert_eq!((c.packets, c.poll_won, c.poll_interrupted), (1, 1, 1));
+}
+
+#[test]
+fn a_packet_without_a_buffer_after_an_interrupted_poll_queues_the_run_again() {
+    let world = arena(64);
+    let mut rig = Rig::new(&world, V1);
+    rig.host.window(Polled::Interrupted, |_| ());
+    let mut socket = socket(&world, &rig);
+    socket.push(60, 1);
+    socket.blind = |look| look == 1;
+    assert_eq!(rig.rx(&mut socket), Outcome::Requeue);
+    assert!(!rig.driver.would_kick());
+    assert_eq!(
+        rig.rx(&mut socket),
+        Outcome::WaitKick,
+        "it is not so for ever"
+    );
+}
+
+#[test]
+fn a_packet_that_comes_and_goes_does_not_hold_the_worker() {
+    let world = arena(64);
+    let mut rig = Rig::new(&world, V1);
+    offer(&mut rig, 9, 100);
+    let mut socket = socket(&world, &rig);
+    socket.push(60, 1);
+    socket.blind = |look| look % 2 == 1;
+    rig.mem.limit.set(100_000);
+    assert_eq!(rig.rx(&mut socket), Outcome::Requeue);
+    assert_eq!(socket.looks.len(), 2 * 256);
+}
+
 /// A buffer of `len` bytes in pieces, all but the last of 7 bytes.
 fn cut(len: u32, pieces: u32, place: u64) -> Vec<Buf> {
     let last = pieces - 1;

@@ -9,7 +9,7 @@ use vhost_engine::engine::net::Outcome;
 use crate::mocks::RxSocket;
 use crate::model::*;
 use crate::rig::*;
-use crate::rx::{offer, packet, socket};
+use crate::rx::{offer, packet, socket, STEP};
 
 #[test]
 fn a_packet_larger_than_the_buffer_is_dropped_and_the_buffer_kept() {
@@ -195,4 +195,43 @@ fn a_buffer_that_cannot_be_written_loses_the_packet_and_keeps_the_buffer() {
     socket.push(60, 1);
     assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
     assert_eq!((rig.queue.base(), rig.counters.drop_truncated), (0, 1));
+}
+
+#[test]
+fn num_buffers_that_cannot_be_written_loses_the_packet_and_keeps_the_buffers() {
+    let world = arena(16);
+    let mut rig = Rig::new(&world, MRG);
+    offer(&mut rig, 3, 100);
+    let mut socket = socket(&world, &rig);
+    socket.push(60, 1);
+    socket.push(160, 2);
+    let (mem, at, mut turn) = (&world.0, rig.buffers + STEP + 10, 0);
+    socket.after_recv = Some(Box::new(move || {
+        turn += 1;
+        if turn == 2 {
+            mem.holes.replace(vec![at..at + 2]);
+        }
+    }));
+    assert_eq!(rig.rx(&mut socket), Outcome::Broken(Error::Fault));
+    assert_eq!((rig.queue.base(), rig.driver.collect().len()), (1, 1));
+    assert_eq!((rig.counters.drop_memory, rig.counters.packets), (1, 1));
+    assert!(socket.packets.is_empty());
+}
+
+#[test]
+fn a_vhost_header_that_cannot_be_written_keeps_packet_and_buffers() {
+    let world = arena(16);
+    let mut rig = Rig::new(&world, MRG | VNET);
+    offer(&mut rig, 3, 100);
+    rig.mem
+        .holes
+        .replace(vec![rig.buffers + 5..rig.buffers + 6]);
+    let mut socket = socket(&world, &rig);
+    socket.push(160, 1);
+    assert_eq!(rig.rx(&mut socket), Outcome::Broken(Error::Fault));
+    assert_eq!((rig.queue.base(), socket.packets.len()), (0, 1));
+    assert_eq!(rig.counters.drop_memory, 0);
+    rig.mem.holes.borrow_mut().clear();
+    assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
+    assert_eq!(rig.driver.collect().len(), 2);
 }

@@ -127,6 +127,30 @@ fn chains_that_came_before_kicks_were_on_are_told() {
 }
 
 #[test]
+fn kicks_are_turned_on_before_a_fence_and_the_index_read_behind_it() {
+    for features in [0, EVENT_IDX] {
+        let world = arena(8);
+        let (mem, place, _) = &world;
+        let mut queue = queue(&world, features, 0);
+        queue.start(mem).unwrap();
+        queue.kicks_off(mem).unwrap();
+        mem.forget_touches();
+        queue.kicks_on(mem).unwrap();
+        let place_of_wish = if features == 0 {
+            place.used
+        } else {
+            place.avail_event()
+        };
+        let wanted = [
+            (Kind::Write, place_of_wish),
+            (Kind::Fence, 0),
+            (Kind::Read, place.avail_idx()),
+        ];
+        assert_eq!(mem.order(), wanted);
+    }
+}
+
+#[test]
 fn avail_event_is_the_last_index_read_not_the_next_chain() {
     let world = arena(8);
     let (mem, place, _) = &world;
