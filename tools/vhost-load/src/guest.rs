@@ -5,10 +5,10 @@
 use vhost_driver::{Gpa, GuestMemory, Segment};
 use vhost_uapi::features;
 
-use crate::args::Plan;
 use crate::failure::Failure;
 use crate::frame::{Shape, Stamp, MAX_HEADER};
 use crate::inject;
+use crate::plan::Plan;
 use crate::vring::{Buffers, Cut, Vring, RX, TX};
 
 /// Sends packets.
@@ -140,7 +140,7 @@ impl<'a> RxHalf<'a> {
             buffers: Buffers::new(buffers, Plan::stride(plan.rx_len), slots),
             cut: plan.cut,
             len: plan.rx_len,
-            refill_at: plan.options.refill_at.unwrap_or(u16::MAX),
+            refill_at: plan.refill_at(),
             mergeable: plan.mergeable(),
             modern: features::has(plan.session.features, features::VERSION_1),
             read_each: !plan.options.no_verify,

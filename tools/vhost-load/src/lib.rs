@@ -14,6 +14,7 @@ pub mod frame;
 pub mod gate;
 pub mod guest;
 pub mod inject;
+pub mod plan;
 pub mod report;
 pub mod rr;
 pub mod run;

@@ -7,7 +7,8 @@
 use anyhow::Result;
 use clap::Parser;
 use std::process::ExitCode;
-use vhost_load::args::{Cli, Mode, Plan};
+use vhost_load::args::{Cli, Mode};
+use vhost_load::plan::Plan;
 use vhost_load::report::Report;
 use vhost_load::{rr, rx, tx};
 

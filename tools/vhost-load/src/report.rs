@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::args::Plan;
 use crate::check::Tally;
 use crate::failure::ring_name;
 use crate::inject::Injection;
+use crate::plan::Plan;
 use crate::session::Session;
 
 /// Results of a run, in the order in which they are printed.

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use vhost_driver::CallWhen;
 use vhost_uapi::wait_readable;
 
-use crate::args::{Plan, RrOptions};
+use crate::args::RrOptions;
 use crate::check::Checker;
 use crate::failure::{Failure, Patience};
 use crate::frame::{Shape, Stamp};
 use crate::guest::{RxHalf, TxHalf};
 use crate::inject::{Fault, Injection};
+use crate::plan::Plan;
 use crate::report::{Measured, Report};
 use crate::run::{self, Station, Stopper};
 use crate::session::Session;

@@ -9,8 +9,8 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 use vhost_driver::{GuestMemory, RingLayout};
 
-use crate::args::Plan;
 use crate::failure::Failure;
+use crate::plan::Plan;
 use crate::report::Measured;
 use crate::session::{Device, Session};
 use crate::vring::{RX, TX};

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use vhost_driver::CallWhen;
 use vhost_uapi::netdev;
 
-use crate::args::Plan;
 use crate::check::Checker;
 use crate::failure::{Failure, Patience};
 use crate::gate::Gate;
 use crate::guest::RxHalf;
+use crate::plan::Plan;
 use crate::report::{Measured, Report};
 use crate::run::{self, Station, Stopper};
 use crate::session::Session;

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use vhost_driver::CallWhen;
 use vhost_uapi::netdev;
 
-use crate::args::Plan;
 use crate::check::Tally;
 use crate::failure::{Failure, Patience};
 use crate::frame::Stamp;
 use crate::gate::Gate;
 use crate::guest::TxHalf;
 use crate::inject::Emission;
+use crate::plan::Plan;
 use crate::report::{Measured, Report};
 use crate::run::{self, Station, Stopper};
 use crate::session::Session;
