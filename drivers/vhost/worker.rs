@@ -59,8 +59,6 @@ pub(crate) struct Worker<W: Work> {
     list: WorkList<W>,
     thread: TaskSlot,
     state: Atomic<u32>,
-    /// There is more to do in this pass.
-    backlog: Atomic<bool>,
     /// Flush tickets drawn.
     drawn: Atomic<u64>,
     /// Flush tickets served. Written under `flush_lock`.
@@ -87,7 +85,6 @@ impl<W: Work> Worker<W> {
                 list: WorkList::new(),
                 thread: TaskSlot::new(),
                 state: Atomic::new(RUNNING),
-                backlog: Atomic::new(false),
                 drawn: Atomic::new(0),
                 served: Atomic::new(0),
                 flush_lock <- new_mutex!((), "Worker::flush_lock"),
@@ -142,11 +139,14 @@ impl<W: Work> Worker<W> {
         true
     }
 
-    /// Whether any device has work for this worker, a hint for the busy-poll
+    /// Whether any device has new work for this worker, a hint for the busy-poll
     /// loop (C: `vhost_vq_has_work()`).
+    ///
+    /// What this pass has taken and not run yet does not count, as in C: two
+    /// vrings that poll would send each other back into the queue for ever.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.list.is_empty() || self.backlog.load(Relaxed) || self.owes_flush()
+        !self.list.is_empty() || self.owes_flush()
     }
 
     /// Whether a flush ticket is not served.
@@ -185,7 +185,6 @@ impl<W: Work> Worker<W> {
             while bits != 0 {
                 let rest = bits & bits.wrapping_sub(1);
 
-                self.backlog.store(rest != 0 || !items.is_empty(), Relaxed);
                 W::run(item.borrow(), self, bits & !rest, &mut scratch);
                 clock::cond_resched();
                 bits = rest;

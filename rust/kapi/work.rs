@@ -143,14 +143,6 @@ pub(crate) struct Taken<T> {
     _items: PhantomData<Arc<WorkItem<T>>>,
 }
 
-impl<T> Taken<T> {
-    /// Whether no item is left.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.next.is_null()
-    }
-}
-
 impl<T> Iterator for Taken<T> {
     type Item = Claimed<T>;
 
