@@ -24,52 +24,31 @@ use kernel::{
 };
 
 /// The process whose memory a device uses.
-pub(crate) struct Owner<W: Work> {
+struct Owner<W: Work> {
     mm: OwnerMm,
-    pub(crate) worker: Arc<Worker<W>>,
-    thread: Task<Worker<W>>,
-    /// Process id of the owner in the initial pid namespace.
-    pub(crate) tgid: i32,
+    worker: Arc<Worker<W>>,
+    /// Its id in the initial pid namespace.
+    tgid: i32,
+}
+
+/// A worker and its thread.
+struct Thread<W: Work> {
+    worker: Arc<Worker<W>>,
+    task: Task<Worker<W>>,
 }
 
 /// What the lock of a device protects.
 pub(crate) struct Control<W: Work> {
-    owner: Option<Owner<W>>,
+    thread: Option<Thread<W>>,
     table: Option<Arc<MemTable>>,
 }
 
 impl<W: Work> Control<W> {
-    /// The owner, if the caller is of that process. C:
-    /// `vhost_dev_check_owner()`.
-    ///
-    /// # Errors
-    ///
-    /// `EPERM`.
-    pub(crate) fn check_owner(&self) -> Result<&Owner<W>> {
-        match &self.owner {
-            Some(owner) if owner.mm.is_current() => Ok(owner),
-            _ => Err(EPERM),
-        }
-    }
-
-    /// As [`Self::check_owner`], but a network administrator will do.
-    fn check_owner_or_admin(&self) -> Result {
-        match &self.owner {
-            Some(owner) if owner.mm.is_current() || task::capable_net_admin() => Ok(()),
-            _ => Err(EPERM),
-        }
-    }
-
     /// Waits until the worker has done all that was asked before.
     pub(crate) fn flush(&self) {
-        if let Some(owner) = &self.owner {
-            owner.worker.flush();
+        if let Some(thread) = &self.thread {
+            thread.worker.flush();
         }
-    }
-
-    /// The owner, if there is one.
-    pub(crate) fn owner(&self) -> Option<&Owner<W>> {
-        self.owner.as_ref()
     }
 }
 
@@ -78,6 +57,10 @@ impl<W: Work> Control<W> {
 pub(crate) struct Device<W: Work> {
     #[pin]
     control: Mutex<Control<W>>,
+    /// Written under `control`. Nobody sleeps under this lock: other processes
+    /// ask for it, while the owner decides how long an ioctl takes.
+    #[pin]
+    owner: Mutex<Option<Owner<W>>>,
     #[pin]
     vrings: [Vring<W>; VRINGS],
 }
@@ -87,11 +70,12 @@ impl<W: Work> Device<W> {
         pin_init!(Self {
             control <- new_mutex!(
                 Control {
-                    owner: None,
+                    thread: None,
                     table: None,
                 },
                 "Device::control"
             ),
+            owner <- new_mutex!(None, "Device::owner"),
             vrings <- pin_init::pin_init_array_from_fn(|_| Vring::new()),
         })
     }
@@ -99,6 +83,40 @@ impl<W: Work> Device<W> {
     /// Locks the device against other ioctls.
     pub(crate) fn lock(&self) -> Guard<'_, Control<W>, MutexBackend> {
         self.control.lock()
+    }
+
+    /// The worker, if the caller is of the owner's process. C:
+    /// `vhost_dev_check_owner()`.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`.
+    pub(crate) fn check_owner(&self) -> Result<Arc<Worker<W>>> {
+        match &*self.owner.lock() {
+            Some(owner) if owner.mm.is_current() => Ok(owner.worker.clone()),
+            _ => Err(EPERM),
+        }
+    }
+
+    /// As [`Self::check_owner`], but a network administrator will do.
+    fn check_owner_or_admin(&self) -> Result {
+        let owned_by_caller = match &*self.owner.lock() {
+            Some(owner) => owner.mm.is_current(),
+            None => return Err(EPERM),
+        };
+        if owned_by_caller || task::capable_net_admin() {
+            Ok(())
+        } else {
+            Err(EPERM)
+        }
+    }
+
+    /// Process id of the owner and thread id of the worker; 0 for none.
+    pub(crate) fn ids(&self) -> (i32, i32) {
+        match &*self.owner.lock() {
+            Some(owner) => (owner.tgid, owner.worker.tid()),
+            None => (0, 0),
+        }
     }
 
     /// All vrings, by index.
@@ -120,19 +138,19 @@ impl<W: Work> Device<W> {
     /// `EBUSY` if there is one, `ENOMEM` if there is no memory or no worker.
     pub(crate) fn set_owner(&self) -> Result {
         let mut control = self.lock();
-        if control.owner.is_some() {
+        if control.thread.is_some() {
             return Err(EBUSY);
         }
         let mm = OwnerMm::current().ok_or(ENOMEM)?;
         let worker = Worker::new()?;
-        let thread = worker.start()?;
+        let task = worker.start()?;
 
-        control.owner = Some(Owner {
+        *self.owner.lock() = Some(Owner {
             mm,
-            worker,
-            thread,
+            worker: worker.clone(),
             tgid: task::current_tgid(),
         });
+        control.thread = Some(Thread { worker, task });
         Ok(())
     }
 
@@ -148,9 +166,12 @@ impl<W: Work> Device<W> {
             vring.reset();
         }
         control.table = None;
-        if let Some(owner) = control.owner.take() {
-            owner.worker.stop(owner.thread);
+        if let Some(Thread { worker, task }) = control.thread.take() {
+            worker.stop(task);
         }
+        // After the worker, which uses its memory.
+        let owner = self.owner.lock().take();
+        drop(owner);
     }
 
     /// Gives every vring `table`. C: `vhost_set_memory()`.
@@ -185,16 +206,14 @@ impl<W: Work> Device<W> {
     /// `EPERM`, `EFAULT` if the index cannot be read, `ENOBUFS` if it is none,
     /// then as the command has it; `ENOTTY` for an unknown command.
     pub(crate) fn ioctl(&self, item: ArcBorrow<'_, WorkItem<W>>, cmd: u32, arg: usize) -> Result {
-        let mut control = self.lock();
-
         if matches!(
             cmd,
             ioctl::SET_VRING_BUSYLOOP_TIMEOUT | ioctl::GET_VRING_BUSYLOOP_TIMEOUT
         ) {
-            control.check_owner_or_admin()?;
             return self.window_ioctl(cmd, arg);
         }
-        let worker = control.check_owner()?.worker.clone();
+        let mut control = self.lock();
+        let worker = self.check_owner()?;
 
         if cmd == ioctl::SET_MEM_TABLE {
             let result = self.read_table(&mut control, arg);
@@ -212,7 +231,10 @@ impl<W: Work> Device<W> {
         Ok(())
     }
 
+    /// Serves the ioctls that an administrator may use. Takes no lock that the
+    /// owner can keep.
     fn window_ioctl(&self, cmd: u32, arg: usize) -> Result {
+        self.check_owner_or_admin()?;
         let index = Self::read_index(arg)?;
         let vring = self.vring(index);
 
@@ -227,20 +249,5 @@ impl<W: Work> Device<W> {
     fn read_index(arg: usize) -> Result<VringIndex> {
         // CAST: a constant.
         VringIndex::new(ioctl::read(arg)?, VRINGS as u32).ok_or(ENOBUFS)
-    }
-
-    /// A waker for the socket of the vring `index`.
-    ///
-    /// # Errors
-    ///
-    /// `EPERM` without an owner.
-    pub(crate) fn socket_waker(
-        control: &Control<W>,
-        item: ArcBorrow<'_, WorkItem<W>>,
-        index: VringIndex,
-    ) -> Result<Waker<W>> {
-        let owner = control.owner.as_ref().ok_or(EPERM)?;
-        let worker = owner.worker.clone();
-        Ok(Waker::new(item.into(), worker, index, Event::Socket))
     }
 }

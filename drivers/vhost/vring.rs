@@ -67,8 +67,6 @@ pub(crate) struct State<W: Work> {
     pub(crate) err: Option<EventFd>,
     pub(crate) counters: Counters,
     pub(crate) header: HeaderLen,
-    /// The busy-poll window, in units of 1,024 ns.
-    pub(crate) window: u32,
     /// Acknowledged features, of which `event_idx` lays out the rings.
     features: [u64; 2],
     kick: Option<PollEntry<Waker<W>>>,
@@ -84,7 +82,6 @@ impl<W: Work> State<W> {
             err: None,
             counters: Counters::ZERO,
             header: HeaderLen::NONE,
-            window: 0,
             features: [0; 2],
             kick: None,
         }
@@ -190,6 +187,9 @@ pub(crate) struct Vring<W: Work> {
     state: Mutex<State<W>>,
     /// Those outside the worker who wait for the lock.
     waiters: Atomic<i32>,
+    /// The busy-poll window, in units of 1,024 ns. Outside the lock, which a
+    /// run holds for as long as its owner's memory lets it wait.
+    window: Atomic<i32>,
     /// Kicks received.
     kicks: Atomic<u64>,
     /// The counters, as of the end of the latest run.
@@ -201,6 +201,7 @@ impl<W: Work> Vring<W> {
         pin_init!(Self {
             state <- new_mutex!(State::new(), "Vring::state"),
             waiters: Atomic::new(0),
+            window: Atomic::new(0),
             kicks: Atomic::new(0),
             published: Snapshot::new(),
         })
@@ -257,6 +258,7 @@ impl<W: Work> Vring<W> {
         let mut state = self.lock();
         let old = mem::replace(&mut *state, State::new());
         self.kicks.store(0, Relaxed);
+        self.window.store(0, Relaxed);
         self.publish(&state.counters);
         drop(state);
         drop(old);
@@ -335,17 +337,24 @@ impl<W: Work> Vring<W> {
         Ok(Then::Done)
     }
 
-    /// Serves `VHOST_SET_VRING_BUSYLOOP_TIMEOUT`.
+    /// The busy-poll window, in units of 1,024 ns.
+    #[inline]
+    pub(crate) fn window(&self) -> u32 {
+        // CAST: the same 32 bits.
+        self.window.load(Relaxed) as u32
+    }
+
+    /// Serves `VHOST_SET_VRING_BUSYLOOP_TIMEOUT`, from the next run on.
     pub(crate) fn set_window(&self, arg: usize) -> Result {
         let window = ioctl::read_state(arg)?;
-        self.lock().window = window;
+        // CAST: the same 32 bits.
+        self.window.store(window as i32, Relaxed);
         Ok(())
     }
 
     /// Serves `VHOST_GET_VRING_BUSYLOOP_TIMEOUT`.
     pub(crate) fn get_window(&self, index: VringIndex, arg: usize) -> Result {
-        let window = self.lock().window;
-        ioctl::write_state(arg, index.raw(), window)
+        ioctl::write_state(arg, index.raw(), self.window())
     }
 
     /// Serves `VHOST_SET_VRING_KICK`.

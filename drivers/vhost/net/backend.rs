@@ -4,7 +4,6 @@
 
 use super::{Item, Net, RX};
 use crate::{
-    device::Device,
     ioctl::FileArg,
     kapi::{
         index::VringIndex,
@@ -12,7 +11,7 @@ use crate::{
         tap::{RxQueue, TxQueue},
         wait::{Direction, PollEntry},
     },
-    kick::Waker,
+    kick::{Event, Waker},
     vring::{Backend, Io, Vring, VRINGS},
 };
 use kernel::{prelude::*, sync::ArcBorrow};
@@ -31,7 +30,7 @@ use kernel::{prelude::*, sync::ArcBorrow};
 pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Result {
     let device = &item.device;
     let control = device.lock();
-    control.check_owner()?;
+    let worker = device.check_owner()?;
     // CAST: a constant.
     let index = VringIndex::new(index, VRINGS as u32).ok_or(ENOBUFS)?;
     let vring = device.vring(index);
@@ -54,7 +53,7 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
             return Ok(());
         }
     }
-    let waker = Device::socket_waker(&control, item, index)?;
+    let waker = Waker::new(item.into(), worker, index, Event::Socket);
     let mut new = build(socket, index, waker)?;
 
     if let Some(old) = &mut state.backend {

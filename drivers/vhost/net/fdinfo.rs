@@ -8,12 +8,10 @@ use kernel::{seq_file::SeqFile, seq_print};
 
 /// Prints one `key:` and value a line.
 ///
-/// Takes the lock of the device, which no run holds, but no vring's.
+/// Takes no lock that an ioctl or a run holds while it sleeps: the reader is
+/// another process.
 pub(super) fn show(device: &Device<Net>, file: &SeqFile) {
-    let (owner, worker) = match device.lock().owner() {
-        Some(owner) => (owner.tgid, owner.worker.tid()),
-        None => (0, 0),
-    };
+    let (owner, worker) = device.ids();
     seq_print!(file, "vhost-owner:\t{}\nvhost-worker:\t{}\n", owner, worker);
 
     let [rx, tx] = device.vrings();

@@ -60,6 +60,7 @@ impl Work for Net {
             item,
             worker,
             index,
+            window: vring.window(),
         };
         run::handle(turn, vring, scratch);
     }
@@ -135,7 +136,7 @@ impl Net {
     /// C: `vhost_net_reset_owner()`.
     fn reset_owner(item: ArcBorrow<'_, Item>) -> Result {
         let mut control = item.device.lock();
-        control.check_owner()?;
+        item.device.check_owner()?;
         // Before anything is lost.
         let table = MemTable::empty()?;
 

@@ -27,13 +27,13 @@ pub(super) struct Turn<'a> {
     pub(super) worker: &'a Worker<Net>,
     /// The vring: [`RX`] or [`TX`].
     pub(super) index: usize,
+    /// Its busy-poll window, in units of 1,024 ns.
+    pub(super) window: u32,
 }
 
 /// One run's view of the device, for its busy-poll window.
 pub(super) struct Poller<'a> {
     pub(super) turn: Turn<'a>,
-    /// The window, in units of 1,024 ns.
-    pub(super) window: u32,
     /// The socket behind the vring of the run.
     pub(super) socket: &'a NetSocket,
 }
@@ -45,7 +45,7 @@ impl Poller<'_> {
     /// The other vring is tried, never waited for: a lock order between the
     /// two runs could not be kept.
     pub(super) fn poll(&self, own: &SplitQueue) -> Polled {
-        if self.window == 0 {
+        if self.turn.window == 0 {
             return Polled::Off;
         }
         let [rx, tx] = self.turn.item.device.vrings();
@@ -72,7 +72,7 @@ impl Poller<'_> {
                 other: usable.then_some(&other),
             };
             let _pinned = MigrateDisabled::new();
-            let end = busy_poll::spin(&watch, self.window.into());
+            let end = busy_poll::spin(&watch, self.turn.window.into());
             (end, watch.socket_ready())
         };
         if usable {

@@ -50,7 +50,6 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
         call,
         counters,
         header,
-        window,
         ..
     } = state
     else {
@@ -70,11 +69,7 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
     };
     let mut host = Surroundings {
         call: call.as_ref(),
-        poller: Poller {
-            turn,
-            window: *window,
-            socket,
-        },
+        poller: Poller { turn, socket },
     };
     match io {
         Io::Rx(io) => rx::run(queue, env, &mut host, io),
