@@ -65,7 +65,7 @@ impl<T: CharDevice> Registration<T> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the name is empty or has a slash, `EBUSY` if the minor is
+    /// `EINVAL` if the name is none of a file, `EBUSY` if the minor is
     /// taken, `EEXIST` if the name is.
     pub(crate) fn register(name: &'static CStr, minor: Minor) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
@@ -94,7 +94,8 @@ impl<T: CharDevice> Registration<T> {
 }
 
 fn check_name(name: &CStr) -> Result {
-    if name.is_empty() || name.to_bytes_with_nul().iter().any(|&byte| byte == b'/') {
+    let bytes = name.to_bytes_with_nul();
+    if matches!(bytes, b"\0" | b".\0" | b"..\0") || bytes.iter().any(|&byte| byte == b'/') {
         pr_err!("node= must be the name of a file in /dev, such as vhost-net-rs\n");
         return Err(EINVAL);
     }

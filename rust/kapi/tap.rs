@@ -152,8 +152,10 @@ impl TxBackend for TxQueue {
             return Ok(());
         }
 
-        let err = Error::from_errno(ret);
-        if err == EAGAIN || err == ENOMEM || err == ENOBUFS {
+        // C also tries again after ENOMEM and ENOBUFS, once the socket is
+        // writable: it may be so all the time, as with a full queue discipline
+        // or no carrier below a packet socket, and C then spins.
+        if Error::from_errno(ret) == EAGAIN {
             Err(SendError::Full)
         } else {
             Err(SendError::Refused)

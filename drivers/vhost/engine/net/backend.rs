@@ -20,9 +20,9 @@ pub enum Staged {
 /// Why a frame was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// The socket takes no more now (`EAGAIN`, `ENOMEM`, `ENOBUFS`).
+    /// The socket takes no more until it has room again (`EAGAIN`).
     Full,
-    /// This frame can never be sent.
+    /// The frame is not sent, and waiting for room would not help.
     Refused,
 }
 
