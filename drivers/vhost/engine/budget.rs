@@ -7,6 +7,9 @@ pub const PACKETS: u64 = 256;
 /// Bytes that one run handles (C: `VHOST_NET_WEIGHT`).
 pub const BYTES: u64 = 0x80000;
 
+/// Bytes that walking a descriptor counts as, beyond a chain's only one.
+pub const DESC_COST: u64 = 64;
+
 /// A turn, where [`Budget`] counts them: above the bytes.
 const TURN: u64 = 1 << 40;
 /// Bits of which one is set when a run must end.
@@ -35,6 +38,13 @@ impl Budget {
     pub fn allows_more(&self, bytes: u64) -> bool {
         let mut after = *self;
         !after.spend(bytes)
+    }
+
+    /// Counts `descs` descriptors walked in the turn at hand.
+    pub fn charge(&mut self, descs: usize) {
+        let descs = u64::try_from(descs).unwrap_or(u64::MAX);
+        let bytes = descs.saturating_mul(DESC_COST).min(BYTES);
+        self.used = self.used.wrapping_add(bytes);
     }
 
     /// Counts one turn that moved `bytes`. `true` when the run must end.

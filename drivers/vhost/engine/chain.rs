@@ -7,13 +7,16 @@
 //! - An indirect table is walked by `next`, as section 2.7.5.3 says. C reads it
 //!   in memory order and ignores the field; drivers that work with both, all
 //!   that are known, fill it in order.
-//! - A chain has at most [`MAX_SEGMENTS`] descriptors, empty ones included. C
-//!   counts the non-empty ones only, so a guest can make it walk 65,536.
+//! - A packet has at most [`MAX_SEGMENTS`] descriptors, empty ones included. C
+//!   counts the non-empty ones only, so a guest can make it walk 65,536 in each
+//!   of 1,024 chains.
 //! - A range that wraps the address space, and a descriptor with both `NEXT`
 //!   and `INDIRECT`, break the ring.
 //!
 //! As in C, indirect tables work whether or not the feature was acknowledged:
 //! there are owners that never tell.
+//!
+//! [`MAX_SEGMENTS`]: super::scratch::MAX_SEGMENTS
 
 use super::addr::Iova;
 use super::addr::RingAddr;
@@ -26,7 +29,6 @@ use super::layout;
 use super::memory::GuestMemory;
 use super::memory::RawDesc;
 use super::scratch::Segments;
-use super::scratch::MAX_SEGMENTS;
 use super::scratch::TABLE_BYTES;
 use super::scratch::TABLE_WINDOW;
 use super::translate::Translator;
@@ -74,7 +76,7 @@ pub struct Walker<'w, 'a, M> {
 /// The chain being walked.
 struct Walk<'w, 's> {
     chain: Chain,
-    /// Descriptors seen.
+    /// Descriptors of this chain seen.
     seen: usize,
     out: &'w mut Segments<'s>,
     window: &'w mut [u8; TABLE_BYTES],
@@ -89,7 +91,7 @@ impl<M: GuestMemory> Walker<'_, '_, M> {
     /// # Errors
     ///
     /// - [`Error::BadRing`] if the chain breaks the rules of section 2.7.5.
-    /// - [`Error::TooManySegments`] if the chain, or `out`, gets too long.
+    /// - [`Error::TooManySegments`] if the packet in `out` gets too long.
     /// - what the memory and the address map answer.
     pub fn walk(
         &mut self,
@@ -142,9 +144,7 @@ impl<M: GuestMemory> Walker<'_, '_, M> {
             // It visits a descriptor twice.
             return Err(Error::BadRing);
         }
-        if walk.seen > MAX_SEGMENTS {
-            return Err(Error::TooManySegments);
-        }
+        walk.out.count_desc()?;
 
         let len = u64::from(desc.len);
         let access = desc.access();

@@ -64,23 +64,47 @@ impl Default for Scratch {
     }
 }
 
+/// What the packet in hand takes, of all its chains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Segments.
+    pub segments: usize,
+    /// Descriptors, those of empty buffers included. At most
+    /// [`MAX_SEGMENTS`], so that chains of nothing do not hold the worker.
+    pub descs: usize,
+}
+
 /// The segments of the packet in hand.
 pub struct Segments<'a> {
     all: &'a mut [Segment; MAX_SEGMENTS],
-    count: usize,
+    extent: Extent,
 }
 
 impl<'a> Segments<'a> {
-    /// The first `count` in the room `all`.
+    /// The packet that takes `extent` in the room `all`.
     #[inline]
-    pub fn new(all: &'a mut [Segment; MAX_SEGMENTS], count: usize) -> Self {
-        Self { all, count }
+    pub fn new(all: &'a mut [Segment; MAX_SEGMENTS], extent: Extent) -> Self {
+        Self { all, extent }
     }
 
-    /// How many there are.
+    /// What the packet takes.
     #[inline]
-    pub fn count(&self) -> usize {
-        self.count
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// Counts a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManySegments`].
+    #[inline]
+    pub fn count_desc(&mut self) -> Result {
+        if self.extent.descs >= MAX_SEGMENTS {
+            return Err(Error::TooManySegments);
+        }
+        self.extent.descs = self.extent.descs.wrapping_add(1);
+        Ok(())
     }
 
     /// Adds a segment.
@@ -90,9 +114,12 @@ impl<'a> Segments<'a> {
     /// [`Error::TooManySegments`].
     #[inline]
     pub fn push(&mut self, segment: Segment) -> Result {
-        let place = self.all.get_mut(self.count).ok_or(Error::TooManySegments)?;
+        let place = self
+            .all
+            .get_mut(self.extent.segments)
+            .ok_or(Error::TooManySegments)?;
         *place = segment;
-        self.count = self.count.wrapping_add(1);
+        self.extent.segments = self.extent.segments.wrapping_add(1);
         Ok(())
     }
 }

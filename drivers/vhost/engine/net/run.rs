@@ -18,6 +18,7 @@ use super::super::features::HeaderLen;
 use super::super::host::Host;
 use super::super::host::Polled;
 use super::super::memory::GuestMemory;
+use super::super::scratch::Extent;
 use super::super::scratch::Scratch;
 use super::super::scratch::Segments;
 use super::super::scratch::BATCH;
@@ -93,12 +94,15 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         Some(segment.len)
     }
 
-    /// Puts the segments of the next chain behind the `count` of the packet in
-    /// hand. Answers how many there are then.
+    /// Adds the next chain to the packet in hand, which takes `extent` so far.
+    /// Answers what it takes then.
+    ///
+    /// Descriptors are charged to the budget: a run may walk some thousands of
+    /// them, not 1,024 for each of its packets.
     #[inline(never)]
-    pub(super) fn walk(&mut self, count: usize) -> Result<(Chain, usize)> {
+    pub(super) fn walk(&mut self, extent: Extent) -> Result<(Chain, Extent)> {
         let head = self.head()?;
-        let mut segments = Segments::new(&mut self.scratch.segments, count);
+        let mut segments = Segments::new(&mut self.scratch.segments, extent);
         let [table, _, _] = self.queue.addresses();
         let mut walker = Walker {
             mem: self.mem,
@@ -106,8 +110,10 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
             num: self.queue.num(),
             translator: &mut self.translator,
         };
-        let chain = walker.walk(head.desc, &mut segments, &mut self.scratch.table)?;
-        Ok((chain, segments.count()))
+        let chain = walker.walk(head.desc, &mut segments, &mut self.scratch.table);
+        let total = segments.extent();
+        self.budget.charge(total.descs.wrapping_sub(extent.descs));
+        Ok((chain?, total))
     }
 
     /// The first `count` segments of the packet in hand.

@@ -14,6 +14,7 @@ use super::super::features::HeaderLen;
 use super::super::host::Host;
 use super::super::host::Polled;
 use super::super::memory::GuestMemory;
+use super::super::scratch::Extent;
 use super::super::scratch::MAX_SEGMENTS;
 use super::super::split::SplitQueue;
 use super::backend::RxBackend;
@@ -242,13 +243,13 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     #[inline(never)]
     fn gather_chains(&mut self, need: u64, chains: &mut u16) -> Result<Fit> {
         let mut left = need;
-        let mut count = 0;
+        let mut extent = Extent::default();
 
         while self.run.ready()? {
             let head = self.run.head()?;
-            let chain = match self.run.walk(count) {
-                Ok((chain, behind)) => {
-                    count = behind;
+            let chain = match self.run.walk(extent) {
+                Ok((chain, total)) => {
+                    extent = total;
                     chain
                 }
                 // The chains before it take up the room.
@@ -266,7 +267,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             if left == 0 {
                 return Ok(Fit::Yes {
                     chains: *chains,
-                    segments: count,
+                    segments: extent.segments,
                 });
             }
             if *chains >= self.quota {

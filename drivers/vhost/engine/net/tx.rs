@@ -15,6 +15,7 @@ use super::super::features::HeaderLen;
 use super::super::host::Host;
 use super::super::host::Polled;
 use super::super::memory::GuestMemory;
+use super::super::scratch::Extent;
 use super::super::scratch::BATCH;
 use super::super::split::SplitQueue;
 use super::backend::SendError;
@@ -144,12 +145,12 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         let (readable, count) = match self.run.one(head, Access::Read) {
             Some(len) => (len, 1),
             None => {
-                let (chain, count) = self.run.walk(0)?;
+                let (chain, extent) = self.run.walk(Extent::default())?;
                 if chain.writable != 0 {
                     bump(&mut self.run.counters.drop_direction);
                     return Ok(Step::Done(0));
                 }
-                (chain.readable, count)
+                (chain.readable, extent.segments)
             }
         };
         let len = usize::try_from(readable).unwrap_or(usize::MAX);

@@ -26,6 +26,17 @@ fn lengths_beyond_all_bounds_end_the_run() {
 }
 
 #[test]
+fn a_descriptor_walked_counts_as_64_bytes() {
+    let mut budget = Budget::new();
+    budget.charge(8191);
+    assert!(!budget.spend(63));
+    assert!(budget.spend(1));
+    budget = Budget::new();
+    budget.charge(usize::MAX);
+    assert!(budget.spend(0));
+}
+
+#[test]
 fn more_is_announced_only_if_another_turn_comes() {
     let mut budget = Budget::new();
     assert!(budget.allows_more(0x7ffff));

@@ -9,7 +9,7 @@ use vhost_engine::engine::desc::Desc;
 use vhost_engine::engine::error::{Access, Error, Result};
 use vhost_engine::engine::iotlb::{index, AddressMap, Range, ACCESS_BOTH, ACCESS_READ};
 use vhost_engine::engine::memory::{GuestMemory, RawDesc};
-use vhost_engine::engine::scratch::{Segments, MAX_SEGMENTS, TABLE_BYTES};
+use vhost_engine::engine::scratch::{Extent, Segments, MAX_SEGMENTS, TABLE_BYTES};
 use vhost_engine::engine::translate::Translator;
 
 use crate::arena::{Arena, Kind};
@@ -33,9 +33,9 @@ fn walk(world: &World<'_>, head: u16) -> Result<(Chain, Vec<(u64, u64)>)> {
         translator: &mut Translator::new(AddressMap::new(&ranges, overlap)),
     };
     let mut room = Box::new([Segment::default(); MAX_SEGMENTS]);
-    let mut out = Segments::new(&mut room, 0);
+    let mut out = Segments::new(&mut room, Extent::default());
     let chain = walker.walk(Desc::new(first[0]), &mut out, &mut [0; TABLE_BYTES])?;
-    let count = out.count();
+    let count = out.extent().segments;
     let segments = room[..count].iter();
     Ok((
         chain,
@@ -276,7 +276,7 @@ fn a_table_is_read_through_the_entries_it_lies_in() {
         translator: &mut Translator::new(AddressMap::new(&ranges, overlap)),
     };
     let mut room = Box::new([Segment::default(); MAX_SEGMENTS]);
-    let mut segments = Segments::new(&mut room, 0);
+    let mut segments = Segments::new(&mut room, Extent::default());
     let mut first = [RawDesc::default()];
     mem.read_descs(RingAddr(place.desc), 2, &[0], &mut first)
         .unwrap();

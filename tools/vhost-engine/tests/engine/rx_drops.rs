@@ -92,6 +92,52 @@ fn segments_of_several_chains_are_1024_at_most() {
 }
 
 #[test]
+fn chains_of_empty_descriptors_do_not_hold_the_worker() {
+    // One head, offered 2,048 times: 1,023 empty buffers and one byte.
+    let world = arena(2048);
+    let mut rig = Rig::new(&world, MRG);
+    let mut bufs = vec![inp(GPA, 0); 1023];
+    bufs.push(inp(GPA, 1));
+    let head = rig.driver.place_chain(&bufs, None);
+    for _ in 0..2048 {
+        rig.driver.offer(head);
+    }
+    let mut socket = socket(&world, &rig);
+    for _ in 0..50 {
+        socket.push(1500, 1);
+    }
+    rig.mem.forget_touches();
+    assert_eq!(rig.rx(&mut socket), Outcome::Requeue);
+    assert!(rig.mem.calls.get() < 10 * 1024, "{}", rig.mem.calls.get());
+    assert_eq!((rig.queue.base(), socket.discarded.len()), (0, 8));
+    assert_eq!(rig.counters.drop_oversize, 8);
+}
+
+#[test]
+fn a_long_chain_alone_takes_a_packet_and_half_of_one_counts() {
+    let world = arena(32768);
+    let mut rig = Rig::new(&world, MRG);
+    let mut bufs = vec![inp(GPA, 0); 511];
+    bufs.push(inp(GPA, 100));
+    for _ in 0..40 {
+        rig.driver.add(&bufs);
+    }
+    let mut socket = socket(&world, &rig);
+    socket.push(188, 1);
+    socket.push(189, 2);
+    for _ in 0..50 {
+        socket.push(60, 3);
+    }
+    assert_eq!(rig.rx(&mut socket), Outcome::Requeue);
+    assert_eq!(
+        socket.discarded.len(),
+        1,
+        "three chains are 1,536 descriptors"
+    );
+    assert_eq!(rig.counters.packets, 1 + 12, "16 chains of 512 were walked");
+}
+
+#[test]
 fn a_packet_that_changed_is_lost_and_its_buffers_kept() {
     let world = arena(64);
     let mut rig = Rig::new(&world, MRG);

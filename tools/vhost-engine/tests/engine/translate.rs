@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vhost_engine::engine::addr::{Iova, Segment, Uva};
 use vhost_engine::engine::error::{Access, Error, Result};
 use vhost_engine::engine::iotlb::*;
-use vhost_engine::engine::scratch::{Segments, MAX_SEGMENTS};
+use vhost_engine::engine::scratch::{Extent, Segments, MAX_SEGMENTS};
 use vhost_engine::engine::translate::Translator;
 
 use crate::arena::{Arena, BASE};
@@ -25,9 +25,9 @@ fn ask(map: &(Vec<Range>, bool), asked: &[(u64, u32, Access)]) -> Vec<Result<Vec
     let mut translator = Translator::new(AddressMap::new(&map.0, map.1));
     let mut room = Box::new([Segment::default(); MAX_SEGMENTS]);
     let one = |(start, len, access): &(u64, u32, Access)| {
-        let mut out = Segments::new(&mut room, 0);
+        let mut out = Segments::new(&mut room, Extent::default());
         translator.segments(Iova(*start), *len, *access, &mut out)?;
-        let count = out.count();
+        let count = out.extent().segments;
         Ok(room[..count].to_vec())
     };
     asked.iter().map(one).collect()

@@ -162,6 +162,34 @@ fn drops_count_in_the_budget() {
     assert_eq!(rig.counters.drop_header, 256);
 }
 
+/// A chain of 1,024 descriptors, all but the last empty, and its frame.
+fn long_chain(len: u32) -> Vec<Buf> {
+    let mut bufs = vec![out(GPA, 0); 1023];
+    bufs.push(out(GPA, len));
+    bufs
+}
+
+#[test]
+fn empty_descriptors_count_in_the_budget() {
+    for len in [76, 3] {
+        let world = arena(32768);
+        let mut rig = Rig::new(&world, V1);
+        for _ in 0..30 {
+            rig.driver.add(&long_chain(len));
+        }
+        rig.mem.forget_touches();
+        let mut socket = socket(&world, 64);
+        for _ in 0..3 {
+            rig.mem.calls.set(0);
+            assert_eq!(rig.tx(&mut socket), Outcome::Requeue);
+            assert!(rig.mem.calls.get() < 9 * 1024, "{}", rig.mem.calls.get());
+        }
+        assert_eq!(rig.queue.base(), 3 * 8, "8 * 1,024 * 64 is half a mebibyte");
+        rig.tx(&mut socket);
+        assert_eq!(rig.driver.collect().len(), 30);
+    }
+}
+
 /// Runs one good frame, then a chain that breaks the ring.
 fn broken(bad: impl Fn(&mut Rig<'_, '_>) -> Error) {
     for features in [V1, V1 | EVENT_IDX] {
