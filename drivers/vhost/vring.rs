@@ -121,16 +121,20 @@ impl<W: Work> State<W> {
         Ok(self.queue.start(&OwnerMemory)?)
     }
 
-    /// Waits for the socket, if there is one.
+    /// Waits for the socket after a run that left kicks off.
     ///
-    /// # Errors
-    ///
-    /// `EINVAL` if it is in error.
-    pub(crate) fn wait_for_socket(&mut self) -> Result {
-        match &mut self.backend {
-            Some(backend) => backend.poll.start(),
-            None => Ok(()),
+    /// Answers `false` if it cannot be waited for, as a tap that was deleted:
+    /// then kicks are on, or nothing would ever wake the vring.
+    pub(crate) fn wait_for_socket(&mut self) -> bool {
+        let waits = self
+            .backend
+            .as_mut()
+            .is_some_and(|backend| backend.poll.restart());
+        if !waits {
+            // A ring that cannot be written shows in the next run.
+            let _ = self.queue.kicks_on(&OwnerMemory);
         }
+        waits
     }
 
     /// Tells the owner that the ring is broken.

@@ -199,9 +199,10 @@ struct vnr_poll *vnr_poll_alloc(struct file *file, u32 events,
 void vnr_poll_free(struct vnr_poll *poll);
 /*
  * Starts waiting if it is not waiting; wakes at once if the file is ready.
- * Returns whether it waits, or -EINVAL if the file is in error. Sleeps.
+ * Returns whether it waits, or -EINVAL if the file is in error, unless that is
+ * allowed. Sleeps.
  */
-int vnr_poll_start(struct vnr_poll *poll);
+int vnr_poll_start(struct vnr_poll *poll, bool in_error_too);
 /* No wake() runs and none comes after it returns. */
 void vnr_poll_stop(struct vnr_poll *poll);
 

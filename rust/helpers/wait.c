@@ -68,7 +68,7 @@ void vnr_poll_free(struct vnr_poll *poll)
 	kfree(poll);
 }
 
-int vnr_poll_start(struct vnr_poll *poll)
+int vnr_poll_start(struct vnr_poll *poll, bool in_error_too)
 {
 	__poll_t mask;
 
@@ -79,7 +79,7 @@ int vnr_poll_start(struct vnr_poll *poll)
 	if (mask & poll->events)
 		poll->wake(poll->data);
 
-	if (mask & EPOLLERR) {
+	if (mask & EPOLLERR && !in_error_too) {
 		vnr_poll_stop(poll);
 		return -EINVAL;
 	}

@@ -126,13 +126,26 @@ impl<W: Wake> PollEntry<W> {
     ///
     /// `EINVAL` if the file is in error (`EPOLLERR`); it does not wait then.
     pub(crate) fn start(&mut self) -> Result {
+        self.enter(false)
+    }
+
+    /// Starts waiting again, also while the file is in error: it may get over
+    /// that, as a packet socket whose interface went down.
+    ///
+    /// Answers whether it waits; a file that is done for does not let it.
+    pub(crate) fn restart(&mut self) -> bool {
+        // With this argument there is no error.
+        self.enter(true).is_ok() && self.started
+    }
+
+    fn enter(&mut self, in_error_too: bool) -> Result {
         if self.started {
             return Ok(());
         }
 
         // SAFETY: By the invariant the entry and its file are live; `&mut self`
         // keeps others away.
-        let ret = unsafe { bindings::vnr_poll_start(self.poll.as_ptr()) };
+        let ret = unsafe { bindings::vnr_poll_start(self.poll.as_ptr(), in_error_too) };
         to_result(ret)?;
         self.started = ret > 0;
         Ok(())
@@ -145,7 +158,7 @@ impl<W: Wake> PollEntry<W> {
             return;
         }
 
-        // SAFETY: As in `start`.
+        // SAFETY: As in `enter`.
         unsafe { bindings::vnr_poll_stop(self.poll.as_ptr()) };
         self.started = false;
     }

@@ -24,7 +24,7 @@ pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) 
 
     let alright = match serve(turn, &mut state, scratch) {
         Outcome::WaitKick => true,
-        Outcome::WaitSocket => state.wait_for_socket().is_ok(),
+        Outcome::WaitSocket => state.wait_for_socket(),
         Outcome::Requeue => {
             let bit = kick::bit(turn.index, Event::Kick);
             turn.worker.queue(turn.item, bit);
