@@ -170,25 +170,25 @@ fn get_features_array(arg: usize) -> Result {
     let mut at = arg;
     let mut words = features::OFFERED.iter();
 
-    for _ in 0..count {
+    for index in 0..count {
         at = at.wrapping_add(size_of::<u64>());
-        match words.next() {
-            Some(word) => ioctl::write(at, word)?,
-            None => {
-                ioctl::write(at, &0u64)?;
-                breathe()?;
-            }
-        }
+        ioctl::write(at, words.next().unwrap_or(&0))?;
+        breathe(index)?;
     }
     Ok(())
 }
 
-/// Between words that mean nothing, of which the caller may name any number.
+/// Gives way before the word `index`, of which the caller may name any number.
 ///
 /// # Errors
 ///
-/// `EINTR` if a signal waits.
-fn breathe() -> Result {
+/// `EINTR` if a signal waits; only looked at where no true array reaches.
+fn breathe(index: u64) -> Result {
+    const PAGE_OF_WORDS: u64 = 512;
+
+    if index & (PAGE_OF_WORDS - 1) != PAGE_OF_WORDS - 1 {
+        return Ok(());
+    }
     clock::cond_resched();
     if current!().signal_pending() {
         return Err(EINTR);
@@ -203,14 +203,15 @@ fn read_features_array(arg: usize) -> Result<[u64; FEATURE_WORDS]> {
     let mut at = arg;
     let mut words = features.iter_mut();
 
-    for _ in 0..count {
+    for index in 0..count {
         at = at.wrapping_add(size_of::<u64>());
+        breathe(index)?;
         let word = ioctl::read::<u64>(at)?;
 
         match words.next() {
             Some(slot) => *slot = word,
             None if word != 0 => return Err(EOPNOTSUPP),
-            None => breathe()?,
+            None => (),
         }
     }
     Ok(features)
