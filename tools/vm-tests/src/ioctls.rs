@@ -96,16 +96,18 @@ const REQUESTS: &[(&str, u64)] = &[
 /// Compares `node` with `reference`, one result for each group of calls.
 pub fn run(reference: &Path, node: &Path, report: &mut Report) {
     type Group = (&'static str, fn(&mut Script) -> Result<()>);
-    let groups: [Group; 11] = [
+    let groups: [Group; 13] = [
         ("every call, without and with an owner", device::every_call),
         ("bad indices and pointers", device::arguments),
         ("owner", device::owner),
         ("features", device::features),
+        ("feature arrays", device::feature_arrays),
         ("memory table", vrings::mem_table),
         ("ring sizes and bases", vrings::ring_numbers),
         ("ring addresses", vrings::ring_addresses),
         ("eventfds", vrings::eventfds),
         ("backends", vrings::backends),
+        ("backends with bad rings", vrings::bad_rings),
         ("calls on a running device", vrings::running),
         ("other processes", crate::foreign::notes),
     ];

@@ -15,3 +15,4 @@ pub mod report;
 pub mod rig;
 pub mod script;
 pub mod stop;
+pub mod windows;

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
-use vm_tests::{foreign, hostile, ioctls, published, stop};
+use vm_tests::{foreign, hostile, ioctls, published, stop, windows};
 
 /// Tests of a vhost-net driver
 #[derive(Debug, Parser)]
@@ -42,6 +42,8 @@ enum Command {
     },
     /// Finished packets in a long busy-polling window
     Published,
+    /// Busy-polling windows that must close
+    Windows,
     /// Control calls, compared with another driver's
     Ioctls {
         /// Node of the driver to compare with
@@ -101,6 +103,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Hostile => suite("hostile", &|report| hostile::run(node, only, report)),
         Command::Stop { races } => suite("stop", &|report| stop::run(node, only, *races, report)),
         Command::Published => suite("published", &|report| published::run(node, only, report)),
+        Command::Windows => suite("windows", &|report| windows::run(node, only, report)),
         Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),
         Command::Foreign => {
             foreign::main();

@@ -149,6 +149,12 @@ pub(super) fn features(script: &mut Script) -> Result<()> {
         "SET_FEATURES of what C offers",
         vhost.set_features(0x0000_010b_3d00_8000),
     );
+    Ok(())
+}
+
+/// Features as an array.
+pub(super) fn feature_arrays(script: &mut Script) -> Result<()> {
+    let vhost = script.open()?;
     let arrays: &[&[u64]] = &[
         &[],
         &[1 << 32],

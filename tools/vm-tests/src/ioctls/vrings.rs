@@ -248,13 +248,6 @@ fn ring_of(memory: &GuestMemory, ring: &RingLayout) -> VringAddr {
 /// Attaching and detaching.
 pub(super) fn backends(script: &mut Script) -> Result<()> {
     let (vhost, memory, ring) = prepared(script)?;
-    let tap = |sndbuf| {
-        Tap::create(&TapOptions {
-            vnet_hdr_size: Some(12),
-            sndbuf,
-            offload: Offload::None,
-        })
-    };
     let (first, second) = (tap(i32::MAX)?, tap(1 << 20)?);
     script.note("-1 before rings", vhost.set_backend(0, None));
     script.note(
@@ -305,58 +298,39 @@ pub(super) fn backends(script: &mut Script) -> Result<()> {
         vhost.set_backend(1, Some(first.as_fd())),
     );
     script.note("the other ring, -1", vhost.set_backend(1, None));
+    Ok(())
+}
 
-    let wild = ring_of(&memory, &ring);
-    for (what, addr) in [
-        (
-            "used not mapped",
-            VringAddr {
-                used: 0x1000,
-                ..wild
-            },
-        ),
-        (
-            "desc not mapped",
-            VringAddr {
-                desc: 0x1000,
-                ..wild
-            },
-        ),
-        (
-            "avail not mapped",
-            VringAddr {
-                avail: 0x1000,
-                ..wild
-            },
-        ),
-        (
-            "used in the kernel's half",
-            VringAddr {
-                used: KERNEL,
-                ..wild
-            },
-        ),
-        (
-            "desc in the kernel's half",
-            VringAddr {
-                desc: KERNEL,
-                ..wild
-            },
-        ),
-        (
-            "avail in the kernel's half",
-            VringAddr {
-                avail: KERNEL,
-                ..wild
-            },
-        ),
-    ] {
-        vhost.set_vring_addr(0, &addr)?;
-        script.note(
-            format!("tap, {what}"),
-            vhost.set_backend(0, Some(first.as_fd())),
-        );
-        script.note(format!("-1, {what}"), vhost.set_backend(0, None));
+/// A tap that goes with [`prepared`].
+fn tap(sndbuf: i32) -> vhost_uapi::Result<Tap> {
+    Tap::create(&TapOptions {
+        vnet_hdr_size: Some(12),
+        sndbuf,
+        offload: Offload::None,
+    })
+}
+
+/// Attaching to rings at addresses that cannot be used.
+pub(super) fn bad_rings(script: &mut Script) -> Result<()> {
+    let (vhost, memory, ring) = prepared(script)?;
+    let tap = tap(i32::MAX)?;
+    vhost.set_vring_num(0, 16)?;
+    let good = ring_of(&memory, &ring);
+    for (place_name, addr) in [("not mapped", 0x1000), ("in the kernel's half", KERNEL)] {
+        let places = [
+            ("desc", address(addr, good.avail, good.used)),
+            ("avail", address(good.desc, addr, good.used)),
+            ("used", address(good.desc, good.avail, addr)),
+        ];
+        for (part, place) in places {
+            vhost.set_vring_addr(0, &place)?;
+            let attached = vhost.set_backend(0, Some(tap.as_fd()));
+            script.note(format!("tap, {part} {place_name}"), attached);
+            script.note(
+                format!("-1, {part} {place_name}"),
+                vhost.set_backend(0, None),
+            );
+        }
     }
     Ok(())
 }
@@ -364,11 +338,7 @@ pub(super) fn backends(script: &mut Script) -> Result<()> {
 /// Calls while a backend is attached.
 pub(super) fn running(script: &mut Script) -> Result<()> {
     let (vhost, memory, ring) = prepared(script)?;
-    let tap = Tap::create(&TapOptions {
-        vnet_hdr_size: Some(12),
-        sndbuf: i32::MAX,
-        offload: Offload::None,
-    })?;
+    let tap = tap(i32::MAX)?;
     vhost.set_vring_num(0, 16)?;
     vhost.set_vring_addr(0, &ring_of(&memory, &ring))?;
     script.note("attach", vhost.set_backend(0, Some(tap.as_fd())));
