@@ -304,9 +304,13 @@ fn a_frame_that_comes_while_kicks_are_turned_on_is_sent() {
         }
     };
     rig.mem.intruder.replace(Some(Box::new(intruder)));
+    let mem = &world.0;
+    rig.host.on_call = Some(Box::new(move || {
+        assert_eq!(mem.peek_u16(place.used), 1, "kicks are off again meanwhile");
+    }));
     let mut socket = socket(&world, 64);
     assert_eq!(rig.tx(&mut socket), Outcome::WaitKick);
-    assert_eq!(socket.sent.len(), 1);
+    assert_eq!((socket.sent.len(), rig.host.calls), (1, 1));
 }
 
 #[test]
