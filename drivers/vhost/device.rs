@@ -170,7 +170,12 @@ impl<W: Work> Device<W> {
             worker.stop(task);
         }
         // After the worker, which uses its memory.
-        let owner = self.owner.lock().take();
+        let mut guard = self.owner.lock();
+        let owner = guard.take();
+        for vring in &self.vrings {
+            vring.set_window(0);
+        }
+        drop(guard);
         drop(owner);
     }
 
@@ -238,10 +243,16 @@ impl<W: Work> Device<W> {
         let index = Self::read_index(arg)?;
         let vring = self.vring(index);
 
-        match cmd {
-            ioctl::SET_VRING_BUSYLOOP_TIMEOUT => vring.set_window(arg),
-            _ => vring.get_window(index, arg),
+        if cmd == ioctl::GET_VRING_BUSYLOOP_TIMEOUT {
+            return ioctl::write_state(arg, index.raw(), vring.window());
         }
+        let window = ioctl::read_state(arg)?;
+        // The next owner's is not for the caller to set.
+        match *self.owner.lock() {
+            Some(_) => vring.set_window(window),
+            None => return Err(EPERM),
+        }
+        Ok(())
     }
 
     /// Reads the index that every vring argument starts with. C:

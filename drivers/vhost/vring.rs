@@ -58,6 +58,17 @@ pub(crate) enum Io {
     Tx(TxQueue),
 }
 
+/// Whether a vring waits for its socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// It does.
+    Yes,
+    /// It waits for a kick.
+    No,
+    /// It waits for a kick, and chains came meanwhile.
+    NoButNews,
+}
+
 /// What the lock of a vring protects.
 pub(crate) struct State<W: Work> {
     pub(crate) queue: SplitQueue,
@@ -123,18 +134,19 @@ impl<W: Work> State<W> {
 
     /// Waits for the socket after a run that left kicks off.
     ///
-    /// Answers `false` if it cannot be waited for, as a tap that was deleted:
-    /// then kicks are on, or nothing would ever wake the vring.
-    pub(crate) fn wait_for_socket(&mut self) -> bool {
-        let waits = self
-            .backend
-            .as_mut()
-            .is_some_and(|backend| backend.poll.restart());
-        if !waits {
-            // A ring that cannot be written shows in the next run.
-            let _ = self.queue.kicks_on(&OwnerMemory);
+    /// One that cannot be waited for, as a tap that was deleted, leaves kicks
+    /// on, or nothing would ever wake the vring.
+    pub(crate) fn wait_for_socket(&mut self) -> Waits {
+        if let Some(backend) = &mut self.backend {
+            if backend.poll.restart() {
+                return Waits::Yes;
+            }
         }
-        waits
+        match self.queue.kicks_on(&OwnerMemory) {
+            Ok(true) => Waits::NoButNews,
+            // A ring that cannot be written shows in the next run.
+            Ok(false) | Err(_) => Waits::No,
+        }
     }
 
     /// Tells the owner that the ring is broken.
@@ -262,7 +274,6 @@ impl<W: Work> Vring<W> {
         let mut state = self.lock();
         let old = mem::replace(&mut *state, State::new());
         self.kicks.store(0, Relaxed);
-        self.window.store(0, Relaxed);
         self.publish(&state.counters);
         drop(state);
         drop(old);
@@ -348,17 +359,10 @@ impl<W: Work> Vring<W> {
         self.window.load(Relaxed) as u32
     }
 
-    /// Serves `VHOST_SET_VRING_BUSYLOOP_TIMEOUT`, from the next run on.
-    pub(crate) fn set_window(&self, arg: usize) -> Result {
-        let window = ioctl::read_state(arg)?;
+    /// Sets the busy-poll window, in units of 1,024 ns. One that is open ends.
+    pub(crate) fn set_window(&self, window: u32) {
         // CAST: the same 32 bits.
         self.window.store(window as i32, Relaxed);
-        Ok(())
-    }
-
-    /// Serves `VHOST_GET_VRING_BUSYLOOP_TIMEOUT`.
-    pub(crate) fn get_window(&self, index: VringIndex, arg: usize) -> Result {
-        ioctl::write_state(arg, index.raw(), self.window())
     }
 
     /// Serves `VHOST_SET_VRING_KICK`.

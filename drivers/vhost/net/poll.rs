@@ -141,7 +141,11 @@ impl Watch for View<'_> {
 
     #[inline]
     fn wanted(&self) -> bool {
-        self.rx.wanted() || self.tx.wanted()
+        let Turn { index, window, .. } = self.poller.turn;
+        let own = if index == RX { self.rx } else { self.tx };
+
+        // A window that was set anew counts at once.
+        self.rx.wanted() || self.tx.wanted() || own.window() != window
     }
 
     #[inline]

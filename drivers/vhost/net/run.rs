@@ -15,23 +15,27 @@ use crate::{
     },
     kapi::{eventfd::EventFd, user_memory::OwnerMemory},
     kick::{self, Event},
-    vring::{Backend, Io, State, Vring},
+    vring::{Backend, Io, State, Vring, Waits},
 };
 
 /// Runs `vring`, whose turn it is, once.
 pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) {
     let mut state = vring.lock_for_run();
 
-    let alright = match serve(turn, &mut state, scratch) {
-        Outcome::WaitKick => true,
-        Outcome::WaitSocket => state.wait_for_socket(),
-        Outcome::Requeue => {
-            let bit = kick::bit(turn.index, Event::Kick);
-            turn.worker.queue(turn.item, bit);
-            true
-        }
-        Outcome::Broken(_) => false,
+    let (again, alright) = match serve(turn, &mut state, scratch) {
+        Outcome::WaitKick => (false, true),
+        Outcome::WaitSocket => match state.wait_for_socket() {
+            Waits::Yes => (false, true),
+            Waits::No => (false, false),
+            Waits::NoButNews => (true, false),
+        },
+        Outcome::Requeue => (true, true),
+        Outcome::Broken(_) => (false, false),
     };
+    if again {
+        let bit = kick::bit(turn.index, Event::Kick);
+        turn.worker.queue(turn.item, bit);
+    }
     if !alright {
         state.signal_err();
     }
