@@ -231,7 +231,9 @@ impl SplitQueue {
         let next = self.next_avail.wrapping_add(taken);
         match self.avail_idx.wrapping_sub(next) {
             0 => self.read_avail_idx(mem, taken),
-            known => Ok(known),
+            known if known <= self.num => Ok(known),
+            // The driver took its index back below what it had given out.
+            _ => Err(Error::BadRing),
         }
     }
 
