@@ -43,7 +43,8 @@ pub(crate) enum Minor {
     Dynamic,
 }
 
-/// A device node; it is there as long as this is.
+/// A device node; it is there as long as this is. It must be dropped before the
+/// module goes, as a field of the module is.
 ///
 /// # Invariants
 ///

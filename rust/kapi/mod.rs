@@ -5,8 +5,11 @@
 //! The only Rust with `unsafe`, beside the bindings. A safe function here is
 //! sound for all arguments that safe code can pass, in any order and on any
 //! thread, and when a value is forgotten instead of dropped: what C holds on to
-//! is on the heap and keeps a reference to this module. Deadlock and leaks are
-//! not excluded; the functions that can bring them say so.
+//! is on the heap and keeps a reference to this module. There is one exception,
+//! which the kernel crate's registrations share: a [`chrdev::Registration`] must
+//! not be forgotten, and could not be unloaded if it kept such a reference.
+//! Deadlock and leaks are not excluded; the functions that can bring them say
+//! so.
 
 pub(crate) mod atomic;
 pub(crate) mod chrdev;
