@@ -96,14 +96,17 @@ impl<'a> TxHalf<'a> {
         self.vring.queue.add(&self.segments, slot).map_err(broken)
     }
 
-    /// Takes back what was sent. Returns how many packets.
+    /// Takes back what was sent, `most` packets at most. Returns how many.
     ///
     /// # Errors
     ///
     /// [`Failure::Device`] if the device broke the rules of the ring.
-    pub fn reap(&mut self) -> Result<u64, Failure> {
+    pub fn reap(&mut self, most: u16) -> Result<u64, Failure> {
         let mut count = 0;
-        while let Some(used) = self.vring.pop_used()? {
+        while count < u64::from(most) {
+            let Some(used) = self.vring.pop_used()? else {
+                break;
+            };
             self.buffers.put(used.token);
             count += 1;
         }

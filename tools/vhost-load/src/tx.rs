@@ -140,14 +140,20 @@ impl<'a> Sender<'a> {
     fn run(&mut self) -> Result<Duration, Failure> {
         let start = Instant::now();
         let mut patience = Patience::new(self.plan.stall);
-        let eager = self.plan.options.stream || !self.plan.pace.is_zero();
+        let stream = self.plan.options.stream;
+        let eager = stream || !self.plan.pace.is_zero();
+        let when = if stream {
+            CallWhen::Next
+        } else {
+            CallWhen::All
+        };
         loop {
             let added = self.fill()?;
             if added > 0 {
                 self.tx.vring().publish()?;
             }
             let reaped = if eager || added == 0 {
-                self.tx.reap()?
+                self.tx.reap(u16::MAX)?
             } else {
                 0
             };
@@ -167,11 +173,6 @@ impl<'a> Sender<'a> {
                 )
             })?;
             if self.is_done() || self.gate.wait_room() {
-                let when = if self.plan.options.stream {
-                    CallWhen::Next
-                } else {
-                    CallWhen::All
-                };
                 self.tx.vring().wait_call(when, LOOK_AROUND)?;
             }
         }
@@ -182,12 +183,16 @@ impl<'a> Sender<'a> {
     }
 
     /// Adds packets: as many as fit, as make a batch, or as are due. Returns how many.
+    ///
+    /// Room is made as it is needed, half a ring at a time: to take back a whole one first may take longer than the device
+    /// polls for.
     fn fill(&mut self) -> Result<u64, Failure> {
-        let batch = self.plan.options.batch.map_or(u64::MAX, u64::from);
+        let whole = self.tx.vring().queue.layout().num;
+        let batch = self.plan.options.batch.unwrap_or(u32::from(whole));
         let most = if self.plan.pace.is_zero() { batch } else { 1 };
         let mut added = 0;
-        while added < most && !self.is_done() && self.gate.has_room() {
-            if !self.tx.has_room() {
+        while added < u64::from(most) && !self.is_done() && self.gate.has_room() {
+            if !self.tx.has_room() && self.tx.reap(whole.div_ceil(2))? == 0 {
                 break;
             }
             self.due = wire::pace(self.due, self.plan.pace);
