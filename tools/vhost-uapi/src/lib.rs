@@ -21,6 +21,7 @@ pub mod netdev;
 pub mod numbers;
 mod packet;
 mod raw;
+mod stuck;
 mod sys;
 mod tap;
 
@@ -29,4 +30,5 @@ pub use error::{Error, Result};
 pub use eventfd::{wait_readable, EventFd};
 pub use packet::{PacketSocket, PacketStats};
 pub use raw::RawArg;
+pub use stuck::StuckPage;
 pub use tap::{Offload, Tap, TapOptions};

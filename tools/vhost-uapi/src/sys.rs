@@ -5,9 +5,10 @@
 use nix::errno::Errno;
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
+use nix::fcntl::{fcntl, FcntlArg, FdFlag};
 use nix::sys::mman::{mmap_anonymous, mprotect, munmap, MapFlags, ProtFlags};
 
 /// A type that the kernel may fill with any bytes, and that has no padding to leak.
@@ -159,6 +160,62 @@ impl Drop for Fenced {
     fn drop(&mut self) {
         // SAFETY: The mapping is ours, and nothing refers to it any more. It cannot fail on a mapping that exists.
         let unmapped = unsafe { munmap(self.map, self.mapped.get()) };
+        debug_assert_eq!(unmapped, Ok(()));
+    }
+}
+
+/// USERFAULTFD_IOC_NEW, or another ioctl(2) whose argument is flags of a new file, here `O_NONBLOCK`, which it returns.
+pub(crate) fn ioctl_new_fd(fd: BorrowedFd<'_>, request: u64) -> nix::Result<OwnedFd> {
+    const FLAGS: u16 = 0x800; // O_NONBLOCK
+    let new = ioctl_value(fd, request, FLAGS)?;
+    // SAFETY: The request returns a file descriptor that was not open before, so that nobody else has it.
+    let new = unsafe { OwnedFd::from_raw_fd(new) };
+    fcntl(&new, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(new)
+}
+
+/// A page that only the kernel uses.
+#[derive(Debug)]
+pub(crate) struct Page(NonNull<c_void>);
+
+// SAFETY: The page is not bound to a thread, and no Rust code reads or writes it.
+unsafe impl Send for Page {}
+// SAFETY: As above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// Maps a page, which is not there before it is touched.
+    pub(crate) fn new() -> nix::Result<Self> {
+        let size = NonZeroUsize::new(PAGE).ok_or(Errno::EINVAL)?;
+        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: A new private mapping, at no fixed address.
+        unsafe { mmap_anonymous(None, size, prot, MapFlags::MAP_PRIVATE) }.map(Self)
+    }
+
+    /// Where it begins, and its bytes.
+    pub(crate) fn range(&self) -> [u64; 2] {
+        [self.0.addr().get() as u64, PAGE as u64] // CAST: Widens.
+    }
+
+    /// ioctl(2) with the page as argument.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if `request` says that the argument is longer; else the kernel's.
+    pub(crate) fn ioctl(&self, fd: BorrowedFd<'_>, request: u64) -> nix::Result<i32> {
+        if ioc_size(request) > PAGE {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: The kernel may read and write the page, which no Rust code does. It is zeroes, so that a length in front of a
+        // longer argument is zero as well.
+        Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, self.0.as_ptr()) })
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: The mapping is ours, and nothing refers to it any more. It cannot fail on a mapping that exists.
+        let unmapped = unsafe { munmap(self.0, PAGE) };
         debug_assert_eq!(unmapped, Ok(()));
     }
 }

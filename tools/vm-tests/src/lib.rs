@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod foreign;
+pub mod found;
 pub mod hostile;
 pub mod ioctls;
 pub mod poison;

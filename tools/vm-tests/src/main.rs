@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
-use vm_tests::{foreign, hostile, ioctls, published, stop, windows};
+use vm_tests::{foreign, found, hostile, ioctls, published, stop, windows};
 
 /// Tests of a vhost-net driver
 #[derive(Debug, Parser)]
@@ -44,6 +44,8 @@ enum Command {
     Published,
     /// Busy-polling windows that must close
     Windows,
+    /// Faults that were found once
+    Found,
     /// Control calls, compared with another driver's
     Ioctls {
         /// Node of the driver to compare with
@@ -104,6 +106,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Stop { races } => suite("stop", &|report| stop::run(node, only, *races, report)),
         Command::Published => suite("published", &|report| published::run(node, only, report)),
         Command::Windows => suite("windows", &|report| windows::run(node, only, report)),
+        Command::Found => suite("found", &|report| found::run(node, only, report)),
         Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),
         Command::Foreign => {
             foreign::main();
