@@ -178,8 +178,7 @@ impl<W: Work> Worker<W> {
         task::set_running();
 
         let mut scratch = self.scratch.lock();
-        let mut items = self.list.take();
-        while let Some(mut item) = items.next() {
+        for mut item in self.list.take() {
             let mut bits = item.take();
 
             while bits != 0 {
