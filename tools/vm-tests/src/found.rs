@@ -23,7 +23,7 @@ use crate::rig::{name, wait_for, Rig, BUFFER, FRAME, PATIENCE};
 const WINDOW: u32 = 20_000;
 const LONG_WINDOW: u32 = 8_000_000;
 /// For what is to come at once, on a machine however slow.
-const GENEROUS: Duration = Duration::from_secs(20);
+const GENEROUS: Duration = Duration::from_secs(5);
 
 /// Calls that read an argument, each on the device's way to something else.
 const CALLS: &[u64] = &[
