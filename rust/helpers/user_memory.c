@@ -6,6 +6,10 @@
  * it may touch, and then opens one user-access window for all of it. The check
  * is what holds; the masked address that the window begins with is the same
  * then, and stands in for a fence against speculation past the check.
+ *
+ * Inside the window nothing may be called: KCSAN would, for pieces of the
+ * kernel's side that are wider than their alignment. That side is the worker's
+ * own.
  */
 #include <linux/uaccess.h>
 #include <linux/unaligned.h>
@@ -38,6 +42,7 @@ efault:
 	return false;
 }
 
+__no_kcsan
 int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
 		    u16 *avail_idx)
 {
@@ -114,6 +119,7 @@ efault:
 	return -EFAULT;
 }
 
+__no_kcsan
 int vnr_write_used(u64 to, const u64 *elems, size_t n)
 {
 	u64 __user *used = u64_to_user_ptr(to);
