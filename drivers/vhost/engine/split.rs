@@ -54,11 +54,6 @@ impl SplitQueue {
         }
     }
 
-    /// Back to the reset state.
-    pub fn reset(&mut self) {
-        *self = Self::new();
-    }
-
     /// Entries of the ring.
     #[inline]
     pub fn num(&self) -> u16 {
@@ -101,11 +96,6 @@ impl SplitQueue {
     /// Whether the ring has addresses: each may be 0, but not all of them.
     pub fn is_set_up(&self) -> bool {
         self.addresses() != [RingAddr(0); 3]
-    }
-
-    /// The feature bits 0 to 63 in use.
-    pub fn features(&self) -> u64 {
-        self.features
     }
 
     /// Sets the feature bits 0 to 63 in use.

@@ -40,19 +40,6 @@ fn one_address_of_three_is_enough_to_be_set_up() {
 }
 
 #[test]
-fn a_reset_forgets_everything() {
-    let world = arena(8);
-    let mut queue = queue(&world, EVENT_IDX, 7);
-    queue.start(&world.0).unwrap();
-    queue.reset();
-    assert_eq!(
-        (queue.num(), queue.base(), queue.is_set_up()),
-        (1, 0, false)
-    );
-    assert_eq!(queue.features(), 0);
-}
-
-#[test]
 fn a_size_that_no_ring_can_have_is_not_taken() {
     let mut queue = SplitQueue::new();
     queue.set_num(256);
