@@ -5,6 +5,13 @@
 //! Both live for one run under the vring's lock. What was read ahead and not
 //! taken is forgotten at its end; what was taken and not published stays the
 //! ring's: the queue's `next_avail` moves in [`Batch::publish`] only.
+//!
+//! With `VIRTIO_F_IN_ORDER` (virtio 1.3, section 2.7.9) one used element can
+//! return several chains: it names the last of them and lies where the first
+//! one's would. Heads are read from the avail ring all the same. They could be
+//! counted from chain to chain, as C does, but then no descriptor can be read
+//! before the chain in front of it is walked; and after a stop and a start the
+//! count would have to be guessed.
 
 use super::desc::Desc;
 use super::error::Error;
@@ -14,6 +21,7 @@ use super::memory::UsedElem;
 use super::scratch::Scratch;
 use super::scratch::BATCH;
 use super::split::SplitQueue;
+use core::slice;
 
 /// A chain that was read ahead: its head and its first descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +31,12 @@ pub struct Head {
     /// The descriptor there.
     pub desc: Desc,
 }
+
+/// Stands where an element before it returns the chain too: no driver's head.
+const SKIPPED: UsedElem = UsedElem {
+    id: u32::MAX,
+    len: 0,
+};
 
 /// The position of a run in the avail ring.
 #[derive(Debug)]
@@ -35,6 +49,10 @@ pub struct Batch {
     want: usize,
     /// Chains taken and not yet published; so many of `Scratch::used` count.
     taken: u16,
+    /// The last element is enough to return them all.
+    as_one: bool,
+    /// There may be a [`SKIPPED`] element.
+    merged: bool,
 }
 
 impl Batch {
@@ -46,7 +64,15 @@ impl Batch {
             count: 0,
             want,
             taken: 0,
+            as_one: false,
+            merged: false,
         }
+    }
+
+    /// From now on one element returns all that was taken. For a driver that has
+    /// `VIRTIO_F_IN_ORDER`, and chains into which nothing is written.
+    pub fn return_as_one(&mut self) {
+        self.as_one = true;
     }
 
     /// Chains taken and not yet published.
@@ -107,6 +133,23 @@ impl Batch {
             };
             self.at = self.at.wrapping_add(1);
             self.taken = self.taken.wrapping_add(1);
+        }
+    }
+
+    /// Lets one element return the last `count` chains taken, all of which but
+    /// the last are full. For a driver that has `VIRTIO_F_IN_ORDER`.
+    pub fn merge(&mut self, scratch: &mut Scratch, count: u16) {
+        let (end, count) = (usize::from(self.taken), usize::from(count));
+        let chains = end.checked_sub(count).and_then(|start| {
+            let taken = scratch.used.get_mut(start..end)?;
+            taken.split_first_mut()
+        });
+        if let Some((first, rest)) = chains {
+            if let Some(last) = rest.last() {
+                *first = *last;
+                rest.fill(SKIPPED);
+                self.merged = true;
+            }
         }
     }
 
@@ -173,11 +216,41 @@ impl Batch {
         let Some(elems) = scratch.used.get(..usize::from(self.taken)) else {
             return Err(Error::Fault);
         };
-        if elems.is_empty() {
+        let Some(last) = elems.last() else {
             return Ok(None);
+        };
+        if self.as_one {
+            queue.write_used(mem, 0, slice::from_ref(last))?;
+        } else if self.merged {
+            write_merged(queue, mem, elems)?;
+        } else {
+            queue.write_used(mem, 0, elems)?;
         }
-        queue.publish(mem, elems, self.taken)?;
+        queue.publish(mem, self.taken)?;
         self.taken = 0;
+        self.merged = false;
         Ok(Some(queue.wants_call(mem)))
     }
+}
+
+/// Writes the elements that are not [`SKIPPED`], each where it belongs.
+#[inline(never)]
+fn write_merged<M: GuestMemory>(queue: &SplitQueue, mem: &M, elems: &[UsedElem]) -> Result {
+    let mut rest = elems;
+    let mut ahead = 0_u16;
+
+    while let Some(first) = rest.first() {
+        let skipped = *first == SKIPPED;
+        let same = rest
+            .iter()
+            .take_while(|elem| (**elem == SKIPPED) == skipped);
+        let (run, later) = rest.split_at_checked(same.count()).unwrap_or((rest, &[]));
+        if !skipped {
+            queue.write_used(mem, ahead, run)?;
+        }
+        // Of the elements of one batch: it fits.
+        ahead = ahead.wrapping_add(u16::try_from(run.len()).unwrap_or(0));
+        rest = later;
+    }
+    Ok(())
 }

@@ -250,18 +250,18 @@ impl SplitQueue {
         Ok(available)
     }
 
-    /// Returns the next `count` chains to the driver: `elems`, one each.
+    /// Writes used elements, the first one `ahead` of the next to be published.
     ///
     /// # Errors
     ///
-    /// The used ring cannot be written; no chain is returned.
-    pub(super) fn publish<M: GuestMemory>(
-        &mut self,
+    /// The used ring cannot be written.
+    pub(super) fn write_used<M: GuestMemory>(
+        &self,
         mem: &M,
+        ahead: u16,
         elems: &[UsedElem],
-        count: u16,
     ) -> Result {
-        let mut index = self.next_used;
+        let mut index = self.next_used.wrapping_add(ahead);
         let mut rest = elems;
         while !rest.is_empty() {
             // `num` is a power of two; the ring's end cuts the write in two.
@@ -273,13 +273,23 @@ impl SplitQueue {
             index = index.wrapping_add(u16::try_from(now.len()).unwrap_or(0));
             rest = later;
         }
+        Ok(())
+    }
+
+    /// Returns the next `count` chains to the driver, their elements written.
+    ///
+    /// # Errors
+    ///
+    /// The used ring cannot be written; no chain is returned.
+    pub(super) fn publish<M: GuestMemory>(&mut self, mem: &M, count: u16) -> Result {
+        let index = self.next_used.wrapping_add(count);
 
         // The store orders the elements before the index; it pairs with the
         // driver's barrier between index and element (section 2.7.14).
         mem.store_u16(self.used.add(layout::USED_IDX), index)?;
         self.next_used = index;
         self.next_avail = self.next_avail.wrapping_add(count);
-        self.signalled.moved(index, index_delta(elems));
+        self.signalled.moved(index, count);
         Ok(())
     }
 
@@ -315,10 +325,4 @@ impl Default for SplitQueue {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// By how much `elems` moved the used index. A batch is far below 65,536.
-#[inline]
-fn index_delta(elems: &[UsedElem]) -> u16 {
-    u16::try_from(elems.len()).unwrap_or(u16::MAX)
 }

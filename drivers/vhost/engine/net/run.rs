@@ -137,6 +137,12 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         self.batch.take(self.scratch, head.id, len);
     }
 
+    /// Lets one element return the last `chains` taken, see [`Batch::merge`].
+    #[inline]
+    pub(super) fn merge(&mut self, chains: u16) {
+        self.batch.merge(self.scratch, chains);
+    }
+
     /// Whether enough chains are taken to be returned.
     #[inline]
     pub(super) fn is_batch_full(&self) -> bool {

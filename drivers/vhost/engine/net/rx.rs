@@ -55,6 +55,8 @@ struct Rx<'r, 'a, M, H, B> {
     quota: u16,
     /// The header ends in `num_buffers`.
     num_buffers: bool,
+    /// One used element returns all chains of a packet.
+    in_order: bool,
     /// Other work interrupted a poll; nothing was received since.
     interrupted: bool,
 }
@@ -76,6 +78,7 @@ pub fn run<M: GuestMemory, H: Host, B: RxBackend>(
         quota: if mergeable { MAX_CHAINS } else { 1 },
         num_buffers: (mergeable || queue.has(features::VERSION_1))
             && header >= header::NUM_BUFFERS_LEN,
+        in_order: queue.has(features::IN_ORDER),
         // A packet takes one chain as a rule, and there may be one packet.
         run: Run::new(queue, env, host, 1),
         backend,
@@ -265,6 +268,9 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             *chains = chains.wrapping_add(1);
             left = left.wrapping_sub(used);
             if left == 0 {
+                if self.in_order {
+                    self.run.merge(*chains);
+                }
                 return Ok(Fit::Yes {
                     chains: *chains,
                     segments: extent.segments,

@@ -11,6 +11,7 @@ use super::super::batch::Head;
 use super::super::counters::bump;
 use super::super::error::Access;
 use super::super::error::Result;
+use super::super::features;
 use super::super::features::HeaderLen;
 use super::super::host::Host;
 use super::super::host::Polled;
@@ -75,6 +76,9 @@ pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
         staged: 0,
         staged_bytes: 0,
     };
+    if tx.run.queue.has(features::IN_ORDER) {
+        tx.run.batch.return_as_one();
+    }
     match tx.serve() {
         Ok(outcome) => outcome,
         Err(error) => {

@@ -3,8 +3,9 @@
 //! Tests of the engine: one file for each of its files, the spec's "MUST"s for
 //! a device in `spec.rs`, and hostile guests in `hostile.rs`.
 //!
-//! `arena.rs`, `model.rs` and `mocks.rs` are the world around it. The driver in
-//! `model.rs` is written from virtio 1.3 and takes nothing from the engine.
+//! `arena.rs`, `model.rs`, `in_order_model.rs` and `mocks.rs` are the world
+//! around it. The drivers of the models are written from virtio 1.3 and take
+//! nothing from the engine.
 
 #![allow(
     missing_docs,
@@ -20,6 +21,7 @@
 )]
 
 mod arena;
+mod in_order_model;
 mod mocks;
 mod model;
 mod rig;
@@ -33,6 +35,8 @@ mod desc;
 mod features;
 mod header;
 mod hostile;
+mod in_order;
+mod in_order_random;
 mod iotlb;
 mod layout;
 mod notify;

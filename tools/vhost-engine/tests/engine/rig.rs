@@ -10,7 +10,7 @@ use vhost_engine::engine::net::{rx, tx, Env, Outcome};
 use vhost_engine::engine::scratch::Scratch;
 use vhost_engine::engine::split::SplitQueue;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Kind};
 use crate::mocks::{Machine, RxSocket, TxSocket};
 use crate::model::{Buf, Driver, Place, RING};
 
@@ -24,6 +24,7 @@ pub const MRG: u64 = 1 << features::NET_MRG_RXBUF;
 pub const V1: u64 = 1 << features::VERSION_1;
 pub const VNET: u64 = 1 << features::NET_VIRTIO_NET_HDR;
 pub const ON_EMPTY: u64 = 1 << features::NOTIFY_ON_EMPTY;
+pub const IN_ORDER: u64 = 1 << features::IN_ORDER;
 
 /// An arena for a ring of `num` entries and the buffers behind it.
 pub fn arena<'a>(num: u16) -> (Arena<'a>, Place, u64) {
@@ -99,6 +100,23 @@ impl<'m, 'a> Rig<'m, 'a> {
     /// The owner's address for a guest-physical one of the buffers.
     pub fn uva(&self, gpa: u64) -> u64 {
         gpa - GPA + self.buffers
+    }
+
+    /// The elements of the used ring written since the touches were forgotten:
+    /// how far behind index `from`, in order.
+    pub fn elements(&self, from: u16) -> Vec<u16> {
+        let place = self.driver.place;
+        let ring = place.used + 4..place.used + 4 + 8 * u64::from(place.num);
+        let touched = self.mem.touched.borrow();
+        let mut slots: Vec<_> = touched
+            .iter()
+            .filter(|touch| touch.kind == Kind::Write && touch.overlaps(&ring))
+            .flat_map(|touch| (touch.addr..touch.addr + touch.len).step_by(8))
+            .map(|addr| ((addr - ring.start) / 8) as u16)
+            .map(|slot| slot.wrapping_sub(from) % place.num)
+            .collect();
+        slots.sort_unstable();
+        slots
     }
 
     pub fn tx(&mut self, socket: &mut TxSocket<'m, 'a>) -> Outcome {
