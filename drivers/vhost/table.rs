@@ -6,12 +6,9 @@
 use crate::{
     engine::iotlb::{self, AddressMap, Range},
     ioctl::{self, RawRegion},
-    kapi::user_memory::access_ok,
+    kapi::{clock, param, user_memory::access_ok},
 };
-use kernel::{prelude::*, sync::Arc};
-
-/// Regions that one table may have (C: the default of `max_mem_regions`).
-const MAX_REGIONS: u32 = 64;
+use kernel::{prelude::*, rbtree::RBTree, sync::Arc};
 
 /// A memory table. Never changes once it is built.
 pub(crate) struct MemTable {
@@ -26,8 +23,9 @@ impl MemTable {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM`, also if the module's parameters allow no entry.
     pub(crate) fn empty() -> Result<Arc<Self>> {
+        param::max_iotlb_entries().ok_or(ENOMEM)?;
         Self::new(KVVec::new())
     }
 
@@ -38,36 +36,43 @@ impl MemTable {
 
     /// Builds the table of a `struct vhost_memory`. C: `vhost_set_memory()`.
     ///
+    /// Of more entries than `max_iotlb_entries` the latest are kept.
+    ///
     /// # Errors
     ///
     /// `EFAULT` if it cannot be read or a region wraps, `EOPNOTSUPP` if its
-    /// padding is not zero, `E2BIG`, `ENOMEM`.
+    /// padding is not zero, `E2BIG` above `max_mem_regions`, `EINVAL` if no
+    /// entry is allowed, `ENOMEM`.
     pub(crate) fn read(arg: usize) -> Result<Arc<Self>> {
         let [count, padding] = ioctl::read::<[u32; 2]>(arg)?;
         if padding != 0 {
             return Err(EOPNOTSUPP);
         }
-        if count > MAX_REGIONS {
+        if count > param::max_mem_regions().into() {
             return Err(E2BIG);
         }
-        // CAST: at most `MAX_REGIONS`.
-        let count = count as usize;
+        let limit = param::max_iotlb_entries().ok_or(EINVAL)?.get();
 
         let header = size_of::<[u32; 2]>();
+        // CAST: at most 65,535.
+        let count = count as usize;
         let bytes = count.wrapping_mul(size_of::<RawRegion>());
         let mut reader = ioctl::reader(arg.wrapping_add(header), bytes);
         // A region that is the whole address space takes two ranges.
         let mut ranges = KVVec::with_capacity(count.wrapping_mul(2), GFP_KERNEL)?;
         for _ in 0..count {
             let [start, size, uva, _padding] = reader.read::<RawRegion>()?;
-            for range in Range::of_region(start, size, uva)?.into_iter().flatten() {
-                let at = iotlb::insert_at(&ranges, range.start());
-                ranges
-                    .insert_within_capacity(at, range)
-                    .map_err(|_| ENOMEM)?;
+            let region = Range::of_region(start, size, uva)?;
+            if limit < 2 && matches!(region, [_, Some(_)]) {
+                return Err(EFAULT);
             }
+            for range in region.into_iter().flatten() {
+                ranges.push_within_capacity(range).map_err(|_| ENOMEM)?;
+            }
+            clock::cond_resched();
         }
-        Self::new(ranges)
+        let surplus = ranges.len().saturating_sub(limit);
+        Self::new(sorted(ranges.get(surplus..).unwrap_or_default())?)
     }
 
     /// The table, for the engine.
@@ -85,4 +90,21 @@ impl MemTable {
             .iter()
             .all(|range| access_ok(range.uva(), range.size()))
     }
+}
+
+/// `ranges` sorted by start, equal starts in their order.
+///
+/// An insertion sort would let an owner whose table may be large keep the CPU.
+fn sorted(ranges: &[Range]) -> Result<KVVec<Range>> {
+    let mut tree = RBTree::new();
+    for (order, range) in ranges.iter().enumerate() {
+        tree.try_create_and_insert((range.start(), order), *range, GFP_KERNEL)?;
+        clock::cond_resched();
+    }
+
+    let mut sorted = KVVec::with_capacity(ranges.len(), GFP_KERNEL)?;
+    for range in tree.values() {
+        sorted.push_within_capacity(*range).map_err(|_| ENOMEM)?;
+    }
+    Ok(sorted)
 }

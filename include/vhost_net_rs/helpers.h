@@ -53,6 +53,9 @@ bool vnr_module_get(void);
 void vnr_module_put(void);
 /* The parameter "node", and its size with the NUL at its end. */
 const char *vnr_param_node(size_t *size);
+/* The other parameters. */
+u16 vnr_param_max_mem_regions(void);
+int vnr_param_max_iotlb_entries(void);
 
 /* --- segments of user memory --- */
 

@@ -12,6 +12,16 @@ module_param(node, charp, 0444);
 MODULE_PARM_DESC(node,
 		 "Name of the device node; \"vhost-net\" has the minor of the C module's node, any other a dynamic one");
 
+static ushort max_mem_regions = 64;
+module_param(max_mem_regions, ushort, 0444);
+MODULE_PARM_DESC(max_mem_regions,
+		 "Regions that a memory table may have (default: 64)");
+
+static int max_iotlb_entries = 2048;
+module_param(max_iotlb_entries, int, 0444);
+MODULE_PARM_DESC(max_iotlb_entries,
+		 "Entries that a memory table or an IOTLB keeps, the latest (default: 2048)");
+
 bool vnr_module_get(void)
 {
 	return try_module_get(THIS_MODULE);
@@ -26,4 +36,14 @@ const char *vnr_param_node(size_t *size)
 {
 	*size = strlen(node) + 1;
 	return node;
+}
+
+u16 vnr_param_max_mem_regions(void)
+{
+	return max_mem_regions;
+}
+
+int vnr_param_max_iotlb_entries(void)
+{
+	return max_iotlb_entries;
 }

@@ -5,6 +5,7 @@
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
 use crate::bindings;
+use core::num::NonZeroUsize;
 use core::slice;
 use kernel::prelude::*;
 
@@ -20,4 +21,18 @@ pub(crate) fn node() -> &'static CStr {
     // SAFETY: The only NUL is at the end. (`from_char_ptr()` would add to a
     // length, which can panic.)
     unsafe { CStr::from_bytes_with_nul_unchecked(bytes) }
+}
+
+/// Regions that a memory table may have, parameter `max_mem_regions`.
+pub(crate) fn max_mem_regions() -> u16 {
+    // SAFETY: The helper takes nothing.
+    unsafe { bindings::vnr_param_max_mem_regions() }
+}
+
+/// Entries that an address map keeps, parameter `max_iotlb_entries`. `None` if
+/// it allows none.
+pub(crate) fn max_iotlb_entries() -> Option<NonZeroUsize> {
+    // SAFETY: The helper takes nothing.
+    let entries = unsafe { bindings::vnr_param_max_iotlb_entries() };
+    NonZeroUsize::new(usize::try_from(entries).unwrap_or(0))
 }
