@@ -10,7 +10,9 @@ use crate::{
     ioctl,
     kapi::{
         index::VringIndex,
-        task::{self, OwnerMm, Task},
+        owner::{self, OwnerMemory, OwnerMm},
+        param,
+        task::{Kind, Task},
         work::WorkItem,
     },
     kick::{Event, Waker},
@@ -39,7 +41,10 @@ struct Thread<W: Work> {
 
 /// What the lock of a device protects.
 pub(crate) struct Control<W: Work> {
+    /// There is an owner as long as there is one.
     thread: Option<Thread<W>>,
+    /// Of the thread that the next owner gets (C: `fork_owner`).
+    kind: Kind,
     table: Option<Arc<MemTable>>,
 }
 
@@ -71,6 +76,7 @@ impl<W: Work> Device<W> {
             control <- new_mutex!(
                 Control {
                     thread: None,
+                    kind: param::default_kind(),
                     table: None,
                 },
                 "Device::control"
@@ -85,26 +91,26 @@ impl<W: Work> Device<W> {
         self.control.lock()
     }
 
-    /// The worker, if the caller is of the owner's process. C:
+    /// The worker and the memory, if the caller is of the owner's process. C:
     /// `vhost_dev_check_owner()`.
     ///
     /// # Errors
     ///
     /// `EPERM`.
-    pub(crate) fn check_owner(&self) -> Result<Arc<Worker<W>>> {
-        match &*self.owner.lock() {
-            Some(owner) if owner.mm.is_current() => Ok(owner.worker.clone()),
-            _ => Err(EPERM),
-        }
+    pub(crate) fn check_owner(&self) -> Result<(Arc<Worker<W>>, OwnerMemory)> {
+        let guard = self.owner.lock();
+        let owner = guard.as_ref().ok_or(EPERM)?;
+        let memory = owner.mm.memory().ok_or(EPERM)?;
+        Ok((owner.worker.clone(), memory))
     }
 
     /// As [`Self::check_owner`], but a network administrator will do.
     fn check_owner_or_admin(&self) -> Result {
         let owned_by_caller = match &*self.owner.lock() {
-            Some(owner) => owner.mm.is_current(),
+            Some(owner) => owner.mm.memory().is_some(),
             None => return Err(EPERM),
         };
-        if owned_by_caller || task::capable_net_admin() {
+        if owned_by_caller || owner::capable_net_admin() {
             Ok(())
         } else {
             Err(EPERM)
@@ -143,15 +149,42 @@ impl<W: Work> Device<W> {
         }
         let mm = OwnerMm::current().ok_or(ENOMEM)?;
         let worker = Worker::new()?;
-        let task = worker.start()?;
+        let task = worker.start(control.kind, &mm)?;
 
         *self.owner.lock() = Some(Owner {
             mm,
             worker: worker.clone(),
-            tgid: task::current_tgid(),
+            tgid: owner::current_tgid(),
         });
         control.thread = Some(Thread { worker, task });
         Ok(())
+    }
+
+    /// Serves `VHOST_SET_FORK_FROM_OWNER`.
+    ///
+    /// The caller need not be the owner: the argument is read without the lock,
+    /// which the time that it takes would keep from others.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is an owner, `EFAULT`, `EINVAL`.
+    pub(crate) fn set_fork_from_owner(&self, arg: usize) -> Result {
+        if self.lock().thread.is_some() {
+            return Err(EBUSY);
+        }
+        let kind = ioctl::read_kind(arg)?;
+
+        let mut control = self.lock();
+        if control.thread.is_some() {
+            return Err(EBUSY);
+        }
+        control.kind = kind;
+        Ok(())
+    }
+
+    /// What the thread of the worker belongs to, now or of the next owner.
+    pub(crate) fn kind(&self) -> Kind {
+        self.lock().kind
     }
 
     /// Ends the owner's rule: no kick, no worker, no memory of it is left.
@@ -166,6 +199,7 @@ impl<W: Work> Device<W> {
             vring.reset();
         }
         control.table = None;
+        control.kind = param::default_kind();
         if let Some(Thread { worker, task }) = control.thread.take() {
             worker.stop(task);
         }
@@ -218,7 +252,7 @@ impl<W: Work> Device<W> {
             return self.window_ioctl(cmd, arg);
         }
         let mut control = self.lock();
-        let worker = self.check_owner()?;
+        let (worker, _memory) = self.check_owner()?;
 
         if cmd == ioctl::SET_MEM_TABLE {
             let result = self.read_table(&mut control, arg);

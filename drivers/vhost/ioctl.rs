@@ -4,6 +4,7 @@
 //!
 //! An argument is copied once, as integers, and decoded from the copy.
 
+use crate::kapi::task::Kind;
 use kernel::{
     ioctl::{_IO, _IOR, _IOW, _IOWR},
     prelude::*,
@@ -43,6 +44,13 @@ pub(crate) const GET_BACKEND_FEATURES: u32 = _IOR::<u64>(VHOST, 0x26);
 pub(crate) const NET_SET_BACKEND: u32 = _IOW::<Pair>(VHOST, 0x30);
 pub(crate) const GET_FEATURES_ARRAY: u32 = _IOR::<u64>(VHOST, 0x83);
 pub(crate) const SET_FEATURES_ARRAY: u32 = _IOW::<u64>(VHOST, 0x83);
+pub(crate) const SET_FORK_FROM_OWNER: u32 = _IOW::<u8>(VHOST, 0x84);
+pub(crate) const GET_FORK_FROM_OWNER: u32 = _IOR::<u8>(VHOST, 0x85);
+
+/// The worker is a kernel thread, `VHOST_FORK_OWNER_KTHREAD`.
+const FORK_KERNEL: u8 = 0;
+/// The worker is a thread of the owner, `VHOST_FORK_OWNER_TASK`.
+const FORK_OWNER: u8 = 1;
 
 /// The file descriptor that unbinds, `VHOST_FILE_UNBIND`.
 const UNBIND: i32 = -1;
@@ -83,6 +91,28 @@ pub(crate) fn read_state(arg: usize) -> Result<u32> {
 /// Copies a `struct vhost_vring_state` to the caller.
 pub(crate) fn write_state(arg: usize, index: u32, num: u32) -> Result {
     write::<Pair>(arg, &[index, num])
+}
+
+/// Copies what the worker's thread is to belong to.
+///
+/// # Errors
+///
+/// `EFAULT`, `EINVAL` for another number.
+pub(crate) fn read_kind(arg: usize) -> Result<Kind> {
+    match read(arg)? {
+        FORK_OWNER => Ok(Kind::Owner),
+        FORK_KERNEL => Ok(Kind::Kernel),
+        _ => Err(EINVAL),
+    }
+}
+
+/// Copies what a worker's thread belongs to to the caller.
+pub(crate) fn write_kind(arg: usize, kind: Kind) -> Result {
+    let number = match kind {
+        Kind::Owner => FORK_OWNER,
+        Kind::Kernel => FORK_KERNEL,
+    };
+    write(arg, &number)
 }
 
 /// A file descriptor argument: bind this one, or unbind.

@@ -13,10 +13,11 @@ use crate::{
     kapi::{
         eventfd::{EventFd, KickFile},
         index::VringIndex,
+        owner::OwnerMemory,
         snapshot::Snapshot,
         socket::NetSocket,
         tap::{RxQueue, TxQueue},
-        user_memory::{access_ok, OwnerMemory},
+        user_memory::access_ok,
         wait::PollEntry,
     },
     kick::Waker,
@@ -128,21 +129,21 @@ impl<W: Work> State<W> {
     }
 
     /// Starts the virtqueue. C: `vhost_vq_init_access()`.
-    pub(crate) fn start(&mut self) -> Result {
-        Ok(self.queue.start(&OwnerMemory)?)
+    pub(crate) fn start(&mut self, memory: OwnerMemory) -> Result {
+        Ok(self.queue.start(&memory)?)
     }
 
     /// Waits for the socket after a run that left kicks off.
     ///
     /// One that cannot be waited for, as a tap that was deleted, leaves kicks
     /// on, or nothing would ever wake the vring.
-    pub(crate) fn wait_for_socket(&mut self) -> Waits {
+    pub(crate) fn wait_for_socket(&mut self, memory: OwnerMemory) -> Waits {
         if let Some(backend) = &mut self.backend {
             if backend.poll.restart() {
                 return Waits::Yes;
             }
         }
-        match self.queue.kicks_on(&OwnerMemory) {
+        match self.queue.kicks_on(&memory) {
             Ok(true) => Waits::NoButNews,
             // A ring that cannot be written shows in the next run.
             Ok(false) | Err(_) => Waits::No,

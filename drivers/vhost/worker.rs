@@ -17,7 +17,8 @@ use crate::{
     engine::scratch::Scratch,
     kapi::{
         clock,
-        task::{self, Runner, Task, TaskSlot},
+        owner::{self, OwnerMemory, OwnerMm},
+        task::{self, Kind, Runner, Task, TaskSlot},
         user_memory,
         work::{WorkItem, WorkList},
     },
@@ -39,6 +40,7 @@ pub(crate) trait Work: Send + Sync + Sized + 'static {
         item: ArcBorrow<'_, WorkItem<Self>>,
         worker: &Worker<Self>,
         bit: u32,
+        memory: OwnerMemory,
         scratch: &mut Scratch,
     );
 
@@ -95,7 +97,7 @@ impl<W: Work> Worker<W> {
         )
     }
 
-    /// Starts the thread, as one of the calling process.
+    /// Starts the thread, to work in `mm`, the calling process's.
     ///
     /// Its name is `vhost-` and the id of the calling thread, as management
     /// tools expect (C: `vhost_worker_create()`).
@@ -103,9 +105,9 @@ impl<W: Work> Worker<W> {
     /// # Errors
     ///
     /// `ENOMEM` for whatever reason there is no thread, as in C.
-    pub(crate) fn start(self: &Arc<Self>) -> Result<Task<Self>> {
-        let name = CString::try_from_fmt(fmt!("vhost-{}", task::current_tid()))?;
-        Task::start(self.clone(), &name).map_err(|_| ENOMEM)
+    pub(crate) fn start(self: &Arc<Self>, kind: Kind, mm: &OwnerMm) -> Result<Task<Self>> {
+        let name = CString::try_from_fmt(fmt!("vhost-{}", owner::current_tid()))?;
+        Task::start(self.clone(), kind, mm, &name).map_err(|_| ENOMEM)
     }
 
     /// Ends the thread. Sleeps until it is gone; work that is left is dropped.
@@ -169,7 +171,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// Runs what is pending; `false` if nothing is.
-    fn run_pending(&self) -> bool {
+    fn run_pending(&self, memory: OwnerMemory) -> bool {
         // Before the list is taken: see the top of this file.
         let ticket = self.drawn.load(Acquire);
         if self.list.is_empty() && !self.owes_flush() {
@@ -184,7 +186,7 @@ impl<W: Work> Worker<W> {
             while bits != 0 {
                 let rest = bits & bits.wrapping_sub(1);
 
-                W::run(item.borrow(), self, bits & !rest, &mut scratch);
+                W::run(item.borrow(), self, bits & !rest, memory, &mut scratch);
                 clock::cond_resched();
                 bits = rest;
             }
@@ -216,17 +218,20 @@ impl<W: Work> Worker<W> {
 }
 
 impl<W: Work> Runner for Worker<W> {
-    fn pass(&self) -> bool {
-        // A wake-up before this finds no thread to wake; but what was queued
-        // for it is found by the look at the list that follows.
-        self.thread.set_current();
-        self.run_pending()
+    // A wake-up before the thread is there finds none to wake; but what was
+    // queued for it is found by the look at the list that follows.
+    fn thread(&self) -> &TaskSlot {
+        &self.thread
     }
 
-    fn killed(&self) {
+    fn pass(&self, memory: OwnerMemory) -> bool {
+        self.run_pending(memory)
+    }
+
+    fn killed(&self, memory: OwnerMemory) {
         self.state.xchg(ENDING, Full);
         // Nothing is queued any more: this ends.
-        while self.run_pending() {}
+        while self.run_pending(memory) {}
         self.end();
     }
 }

@@ -23,6 +23,7 @@
 struct file;
 struct ptr_ring;
 struct socket;
+struct task_struct;
 
 /* --- clock.c: time, scheduling --- */
 
@@ -46,6 +47,22 @@ struct file *vnr_fget(int fd);
 /* array_index_nospec(): index if it is below size, else 0. */
 u32 vnr_index_nospec(u32 index, u32 size);
 
+/* --- kthread.c: kernel threads --- */
+
+/* A thread that waits to be woken; an error pointer without one. */
+struct task_struct *vnr_kthread_create(int (*main)(void *data), void *data,
+				       const char *name);
+/*
+ * Moves a kernel thread that has begun to run into current's cgroups. 0 or a
+ * negative error.
+ */
+int vnr_kthread_join_cgroups(struct task_struct *task);
+/*
+ * Of a kernel thread: calls pass(data) until kthread_stop(), with the state
+ * TASK_INTERRUPTIBLE. Sleeps after it has answered false.
+ */
+void vnr_kthread_loop(bool (*pass)(void *data), void *data);
+
 /* --- module.c --- */
 
 /* Takes a reference to this module; false while it is going away. */
@@ -56,6 +73,7 @@ const char *vnr_param_node(size_t *size);
 /* The other parameters. */
 u16 vnr_param_max_mem_regions(void);
 int vnr_param_max_iotlb_entries(void);
+bool vnr_param_fork_from_owner_default(void);
 
 /* --- segments of user memory --- */
 

@@ -22,6 +22,11 @@ module_param(max_iotlb_entries, int, 0444);
 MODULE_PARM_DESC(max_iotlb_entries,
 		 "Entries that a memory table or an IOTLB keeps, the latest (default: 2048)");
 
+static bool fork_from_owner_default = true;
+module_param(fork_from_owner_default, bool, 0444);
+MODULE_PARM_DESC(fork_from_owner_default,
+		 "Workers are threads of the owner's process, not the kernel's, unless the owner chooses (default: Y)");
+
 bool vnr_module_get(void)
 {
 	return try_module_get(THIS_MODULE);
@@ -46,4 +51,9 @@ u16 vnr_param_max_mem_regions(void)
 int vnr_param_max_iotlb_entries(void)
 {
 	return max_iotlb_entries;
+}
+
+bool vnr_param_fork_from_owner_default(void)
+{
+	return fork_from_owner_default;
 }

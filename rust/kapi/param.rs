@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
+use super::task::Kind;
 use crate::bindings;
 use core::num::NonZeroUsize;
 use core::slice;
@@ -35,4 +36,15 @@ pub(crate) fn max_iotlb_entries() -> Option<NonZeroUsize> {
     // SAFETY: The helper takes nothing.
     let entries = unsafe { bindings::vnr_param_max_iotlb_entries() };
     NonZeroUsize::new(usize::try_from(entries).unwrap_or(0))
+}
+
+/// What the thread of a worker belongs to unless the owner chooses, parameter
+/// `fork_from_owner_default`.
+pub(crate) fn default_kind() -> Kind {
+    // SAFETY: The helper takes nothing.
+    if unsafe { bindings::vnr_param_fork_from_owner_default() } {
+        Kind::Owner
+    } else {
+        Kind::Kernel
+    }
 }

@@ -5,6 +5,7 @@
 //! C headers: [`include/linux/if_tun.h`](srctree/include/linux/if_tun.h),
 //! [`include/linux/ptr_ring.h`](srctree/include/linux/ptr_ring.h)
 
+use super::owner::OwnerMemory;
 use super::socket::NetSocket;
 use crate::bindings;
 use crate::engine::addr::Segment;
@@ -12,6 +13,7 @@ use crate::engine::net::backend::RxBackend;
 use crate::engine::net::backend::SendError;
 use crate::engine::net::backend::Staged;
 use crate::engine::net::backend::TxBackend;
+use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::slice;
@@ -43,24 +45,20 @@ fn as_u32(len: usize) -> u32 {
 ///
 /// # Invariants
 ///
-/// `raw` is a live queue of ours, for `_socket`. Without a `batch` size it holds
-/// no frame.
+/// `raw` is a live queue of ours, for `_socket`. It holds frames only if that
+/// knows batches.
 pub(crate) struct TxQueue {
     raw: NonNull<bindings::vnr_tx>,
-    /// Of a frame's header, in bytes; at most [`MAX_HEADER`].
-    header: usize,
-    /// Frames that one batch holds, 0 for none.
-    batch: usize,
     _socket: NetSocket,
 }
 
 // SAFETY: A queue is bound to no thread.
 unsafe impl Send for TxQueue {}
-// SAFETY: Shared use only reads `batch`.
+// SAFETY: There is no shared use.
 unsafe impl Sync for TxQueue {}
 
 impl TxQueue {
-    /// Makes an empty queue, for frames without a header.
+    /// Makes an empty queue.
     ///
     /// # Errors
     ///
@@ -69,28 +67,48 @@ impl TxQueue {
         // SAFETY: The socket's parts live as long as the clone below.
         let raw = unsafe { bindings::vnr_tx_alloc(socket.as_raw()) };
         // INVARIANT: The queue is new, and empty.
-        let mut this = Self {
+        Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
-            header: 0,
-            batch: 0,
             _socket: socket.clone(),
-        };
-        this.set_header(0);
-        Ok(this)
+        })
     }
 
-    /// Sets the length of the header that a frame has, at most 24 bytes, and
-    /// looks whether the socket takes batches now. Once a run is enough.
-    pub(crate) fn set_header(&mut self, len: usize) {
-        self.header = len.min(MAX_HEADER);
+    /// Gets ready for a run, whose frames have a header of `header` bytes, at
+    /// most 24, and are in `_memory`. Looks whether the socket takes batches
+    /// now.
+    pub(crate) fn for_run(&mut self, header: usize, _memory: OwnerMemory) -> TxRun<'_> {
+        let header = header.min(MAX_HEADER);
         // SAFETY: By the invariant the queue is live.
-        let batch = unsafe { bindings::vnr_tx_prepare(self.raw.as_ptr(), as_u32(self.header)) };
-        // CAST: from 32 bits to 64.
-        self.batch = batch as usize;
+        let batch = unsafe { bindings::vnr_tx_prepare(self.raw.as_ptr(), as_u32(header)) };
+        // INVARIANT: The queue is borrowed, and was told just now.
+        TxRun {
+            raw: self.raw,
+            header,
+            // CAST: from 32 bits to 64.
+            batch: batch as usize,
+            _queue: PhantomData,
+            _memory,
+        }
     }
 }
 
-impl TxBackend for TxQueue {
+/// A [`TxQueue`] during a run.
+///
+/// # Invariants
+///
+/// `raw` is the live queue that `'a` borrows, of which the invariant holds:
+/// only a socket that knows batches has a `batch` size.
+pub(crate) struct TxRun<'a> {
+    raw: NonNull<bindings::vnr_tx>,
+    /// Of a frame's header, in bytes; what the queue was told last.
+    header: usize,
+    /// Frames that one batch holds, 0 for none.
+    batch: usize,
+    _queue: PhantomData<&'a mut TxQueue>,
+    _memory: OwnerMemory,
+}
+
+impl TxBackend for TxRun<'_> {
     #[inline]
     fn batch_size(&self) -> usize {
         self.batch
@@ -110,7 +128,8 @@ impl TxBackend for TxQueue {
         let (iov, nr) = as_iovecs(segments);
         let mut header: *mut u8 = core::ptr::null_mut();
         // SAFETY: By the invariant the queue is live; `iov` is valid for `nr`
-        // segments, whose addresses the helper checks, and `header` for writing.
+        // segments, whose addresses the helper checks, in the owner's memory,
+        // and `header` for writing.
         let ret = unsafe { bindings::vnr_tx_stage(self.raw.as_ptr(), iov, nr, len, &mut header) };
         match ret {
             bindings::vnr_staged_VNR_STAGED_DONE => (),
@@ -146,7 +165,7 @@ impl TxBackend for TxQueue {
     fn send(&mut self, segments: &[Segment], len: usize, more: bool) -> Result<(), SendError> {
         let (iov, nr) = as_iovecs(segments);
         // SAFETY: By the invariant the queue is live; `iov` is valid for `nr`
-        // segments, whose addresses the socket checks.
+        // segments, whose addresses, in the owner's memory, the socket checks.
         let ret = unsafe { bindings::vnr_tx_send(self.raw.as_ptr(), iov, nr, len, more) };
         if ret == 0 {
             return Ok(());
@@ -208,6 +227,16 @@ impl RxQueue {
         unsafe { bindings::vnr_rx_cached(self.raw.as_ptr()) != 0 }
     }
 
+    /// Gets ready for a run, which receives into `_memory`.
+    pub(crate) fn for_run(&mut self, _memory: OwnerMemory) -> RxRun<'_> {
+        // INVARIANT: The queue is borrowed.
+        RxRun {
+            raw: self.raw,
+            _queue: PhantomData,
+            _memory,
+        }
+    }
+
     /// Gives the packets that it holds back to the socket, which takes what
     /// fits. Answers how many did not: they are lost. Sleeps.
     pub(crate) fn put_back(&mut self) -> usize {
@@ -217,7 +246,18 @@ impl RxQueue {
     }
 }
 
-impl RxBackend for RxQueue {
+/// An [`RxQueue`] during a run.
+///
+/// # Invariants
+///
+/// `raw` is the live queue that `'a` borrows.
+pub(crate) struct RxRun<'a> {
+    raw: NonNull<bindings::vnr_rx>,
+    _queue: PhantomData<&'a mut RxQueue>,
+    _memory: OwnerMemory,
+}
+
+impl RxBackend for RxRun<'_> {
     #[inline]
     fn peek_len(&mut self, max: usize) -> Option<usize> {
         // SAFETY: By the invariant the queue is live.
@@ -229,7 +269,7 @@ impl RxBackend for RxQueue {
     fn recv(&mut self, segments: &[Segment], len: usize) -> usize {
         let (iov, nr) = as_iovecs(segments);
         // SAFETY: By the invariant the queue is live; `iov` is valid for `nr`
-        // segments, whose addresses the socket checks.
+        // segments, whose addresses, in the owner's memory, the socket checks.
         let ret = unsafe { bindings::vnr_rx_recv(self.raw.as_ptr(), iov, nr, len) };
         usize::try_from(ret).unwrap_or(0)
     }

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Threads of the owner's process, and what a device must know of its owner.
+//! Threads that work in the owner's memory, of either kind that C has.
 //!
-//! C header: [`include/linux/sched/vhost_task.h`](srctree/include/linux/sched/vhost_task.h)
+//! C headers: [`include/linux/sched/vhost_task.h`](srctree/include/linux/sched/vhost_task.h),
+//! [`include/linux/kthread.h`](srctree/include/linux/kthread.h)
 
 use super::module::ModuleRef;
+use super::owner::OwnerMemory;
+use super::owner::OwnerMm;
 use crate::bindings;
 use core::ptr;
 use core::ptr::NonNull;
 use kernel::current;
 use kernel::error::from_err_ptr;
-use kernel::mm::MmWithUser;
+use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::Acquire;
@@ -18,22 +21,27 @@ use kernel::sync::atomic::Atomic;
 use kernel::sync::atomic::Full;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
+use kernel::sync::Completion;
 use kernel::task;
 
 /// What a thread does.
 pub(crate) trait Runner: Send + Sync + 'static {
+    /// Where the thread is put, before its first pass.
+    fn thread(&self) -> &TaskSlot;
+
     /// Looks for work once and does it; `false` if there is none.
     ///
     /// Called again and again, with the task's state already
     /// `TASK_INTERRUPTIBLE`: a wake-up that comes after the look is not lost.
     /// If there is work, [`set_running`] comes first. After `false` the thread
     /// sleeps until it is woken.
-    fn pass(&self) -> bool;
+    fn pass(&self, memory: OwnerMemory) -> bool;
 
     /// The owner was killed: the thread ends when this returns.
     ///
-    /// Not called if the thread is being stopped.
-    fn killed(&self);
+    /// Not called if the thread is being stopped, nor of a kernel thread, which
+    /// goes on.
+    fn killed(&self, memory: OwnerMemory);
 }
 
 /// Sets the current task's state to `TASK_RUNNING`. C:
@@ -44,21 +52,45 @@ pub(crate) fn set_running() {
     unsafe { bindings::vnr_set_running() }
 }
 
-/// A thread of the process that started it, with its memory. C:
-/// `struct vhost_task`.
+/// What a thread belongs to. C: `enum` of `VHOST_FORK_OWNER_TASK` and others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The owner's process: its limits, its cgroups, its end.
+    Owner,
+    /// The kernel; it is in the cgroups that the owner was in.
+    Kernel,
+}
+
+/// A thread that works in the owner's memory. C: `struct vhost_worker_ops`.
 ///
 /// Dropping it stops the thread and sleeps until it has ended; its own thread
 /// would wait for ever.
 ///
 /// # Invariants
 ///
-/// `task` is live and ours to stop. Its thread calls [`run`] and [`killed`]
-/// with `runner`, which is alive until the thread has ended, as is the code, by
-/// `_module`.
+/// `handle` is live and ours to stop. Until it has ended, its thread uses
+/// `data`, and the code, which `_module` keeps.
 pub(crate) struct Task<R: Runner> {
-    task: NonNull<bindings::vhost_task>,
-    _runner: Arc<R>,
+    handle: Handle,
+    _data: Pin<KBox<Data<R>>>,
     _module: ModuleRef,
+}
+
+/// What C knows a thread by.
+#[derive(Clone, Copy)]
+enum Handle {
+    Owner(NonNull<bindings::vhost_task>),
+    Kernel(NonNull<bindings::task_struct>),
+}
+
+/// What a thread has.
+#[pin_data]
+struct Data<R: Runner> {
+    runner: Arc<R>,
+    mm: OwnerMm,
+    /// The thread runs in `mm`.
+    #[pin]
+    ready: Completion,
 }
 
 // SAFETY: Any thread may stop the task; what it owns can be sent.
@@ -67,34 +99,57 @@ unsafe impl<R: Runner> Send for Task<R> {}
 unsafe impl<R: Runner> Sync for Task<R> {}
 
 impl<R: Runner> Task<R> {
-    /// Starts a thread of the current process. `name` is cut after 15 bytes.
+    /// Starts a thread in `mm`, in which the current task must run. `name` is
+    /// cut after 15 bytes.
+    ///
+    /// A kernel thread is in the current task's cgroups when this returns.
     ///
     /// # Errors
     ///
-    /// As `vhost_task_create()` has them: `ENOMEM`, `EAGAIN` at a limit.
-    /// `EINVAL` in a kernel thread.
-    pub(crate) fn start(runner: Arc<R>, name: &CStr) -> Result<Self> {
-        if current!().mm().is_none() {
-            return Err(EINVAL);
+    /// `EPERM` if the current task runs elsewhere, `ENOMEM`, `EAGAIN` at a
+    /// limit, `EINTR` if it is killed, and what the cgroups answer.
+    pub(crate) fn start(runner: Arc<R>, kind: Kind, mm: &OwnerMm, name: &CStr) -> Result<Self> {
+        if mm.memory().is_none() {
+            return Err(EPERM);
         }
 
         let module = ModuleRef::get()?;
-        let data = Arc::as_ptr(&runner).cast_mut().cast();
-        // SAFETY: The callbacks have the types that are asked for, and the name
-        // is copied. What must hold when they are called is the type's
-        // invariant.
-        let task = from_err_ptr(unsafe {
-            bindings::vhost_task_create(Some(run::<R>), Some(killed::<R>), data, name.as_char_ptr())
-        })?;
-        // INVARIANT: The task is new, and made of the fields beside it.
+        let mm = mm.clone();
+        let init = pin_init!(Data { runner, mm, ready <- Completion::new() });
+        let data = KBox::pin_init(init, GFP_KERNEL)?;
+        let raw = ptr::from_ref(&*data).cast_mut().cast();
+        let handle = match kind {
+            Kind::Owner => Handle::Owner(create_task::<R>(raw, name)?),
+            Kind::Kernel => Handle::Kernel(create_kthread::<R>(raw, name)?),
+        };
+        // INVARIANT: The thread is new, and has the fields beside it. It does
+        // not run yet; but whether or not it ever did, it can be stopped.
         let this = Self {
-            task: NonNull::new(task).ok_or(ENOMEM)?,
-            _runner: runner,
+            handle,
+            _data: data,
             _module: module,
         };
-        // SAFETY: The task is live and was not started before.
-        unsafe { bindings::vhost_task_start(task) };
+        this.run()?;
         Ok(this)
+    }
+
+    /// Lets the new thread run.
+    fn run(&self) -> Result {
+        match self.handle {
+            Handle::Owner(task) => {
+                // SAFETY: The task is live and was not started before.
+                unsafe { bindings::vhost_task_start(task.as_ptr()) };
+                Ok(())
+            }
+            Handle::Kernel(task) => {
+                // SAFETY: The task is live: it does not end before it is told.
+                unsafe { bindings::wake_up_process(task.as_ptr()) };
+                // Before that the kernel moves it to no cgroup.
+                self._data.ready.wait_for_completion();
+                // SAFETY: As above.
+                to_result(unsafe { bindings::vnr_kthread_join_cgroups(task.as_ptr()) })
+            }
+        }
     }
 
     /// Stops the thread and sleeps until it has ended.
@@ -103,30 +158,90 @@ impl<R: Runner> Task<R> {
 
 impl<R: Runner> Drop for Task<R> {
     fn drop(&mut self) {
-        // SAFETY: By the invariant the task is ours to stop, and it was
-        // started: `start` does both or neither. The runner is dropped later.
-        unsafe { bindings::vhost_task_stop(self.task.as_ptr()) };
+        match self.handle {
+            // SAFETY: By the invariant the task is ours to stop; it was
+            // started, as `start()` does nothing that fails before.
+            Handle::Owner(task) => unsafe { bindings::vhost_task_stop(task.as_ptr()) },
+            Handle::Kernel(task) => {
+                // What it answers tells whether the thread ever ran.
+                // SAFETY: By the invariant the task is live and ours to stop.
+                unsafe { bindings::kthread_stop(task.as_ptr()) };
+            }
+        }
     }
+}
+
+/// Makes a thread of the current process that waits to be started.
+fn create_task<R: Runner>(data: *mut c_void, name: &CStr) -> Result<NonNull<bindings::vhost_task>> {
+    let name = name.as_char_ptr();
+    // SAFETY: The callbacks have the types that are asked for, and the name is
+    // copied. What must hold when they are called is the invariant of `Task`.
+    let task =
+        unsafe { bindings::vhost_task_create(Some(pass::<R>), Some(killed::<R>), data, name) };
+    let task = from_err_ptr(task)?;
+    NonNull::new(task).ok_or(ENOMEM)
+}
+
+/// Makes a kernel thread that waits to be started.
+fn create_kthread<R: Runner>(
+    data: *mut c_void,
+    name: &CStr,
+) -> Result<NonNull<bindings::task_struct>> {
+    let name = name.as_char_ptr();
+    // SAFETY: As in `create_task()`.
+    let task = unsafe { bindings::vnr_kthread_create(Some(kthread_main::<R>), data, name) };
+    let task = from_err_ptr(task)?;
+    NonNull::new(task).ok_or(ENOMEM)
 }
 
 /// Called by the thread for each pass.
 ///
 /// # Safety
 ///
-/// `data` must point at a live `R`.
-unsafe extern "C" fn run<R: Runner>(data: *mut c_void) -> bool {
-    // SAFETY: By the contract; `R` is `Sync`.
-    unsafe { &*data.cast::<R>() }.pass()
+/// `data` must point at a live [`Data`], and the current task run in its `mm`
+/// as long as it does not return from here or [`killed`].
+unsafe extern "C" fn pass<R: Runner>(data: *mut c_void) -> bool {
+    // SAFETY: By the contract; `Data` is shared.
+    let runner = &unsafe { &*data.cast::<Data<R>>() }.runner;
+    runner.thread().set_current();
+    // SAFETY: By the contract: a value cannot leave the thread, nor be used
+    // when `pass()` has returned and it ends.
+    runner.pass(unsafe { OwnerMemory::assume() })
 }
 
 /// Called by the thread when its process was killed.
 ///
 /// # Safety
 ///
-/// `data` must point at a live `R`.
+/// As for [`pass`].
 unsafe extern "C" fn killed<R: Runner>(data: *mut c_void) {
-    // SAFETY: By the contract; `R` is `Sync`.
-    unsafe { &*data.cast::<R>() }.killed()
+    // SAFETY: By the contract; `Data` is shared.
+    let runner = &unsafe { &*data.cast::<Data<R>>() }.runner;
+    // SAFETY: As in `pass()`.
+    runner.killed(unsafe { OwnerMemory::assume() });
+}
+
+/// What a kernel thread does until it is told to end.
+///
+/// # Safety
+///
+/// `data` must point at a live [`Data`], and the current task be a kernel
+/// thread that runs in no address space.
+unsafe extern "C" fn kthread_main<R: Runner>(data: *mut c_void) -> c_int {
+    // SAFETY: By the contract; `Data` is shared.
+    let this = unsafe { &*data.cast::<Data<R>>() };
+    let mm = this.mm.as_raw();
+    this.runner.thread().set_current();
+
+    // SAFETY: By the contract; and `this.mm` keeps it in use.
+    unsafe { bindings::kthread_use_mm(mm) };
+    this.ready.complete_all();
+    // SAFETY: The current task is a kernel thread. The callback's contract
+    // holds: it runs in `mm`, and no safe code runs when that ends.
+    unsafe { bindings::vnr_kthread_loop(Some(pass::<R>), data) };
+    // SAFETY: It was used above.
+    unsafe { bindings::kthread_unuse_mm(mm) };
+    0
 }
 
 /// A place for the task that others wake.
@@ -190,38 +305,4 @@ impl Drop for TaskSlot {
             drop(unsafe { ARef::from_raw(task) });
         }
     }
-}
-
-/// The address space of a device's owner, kept alive.
-///
-/// Dropping it may free the address space. Sleeps.
-pub(crate) struct OwnerMm(ARef<MmWithUser>);
-
-impl OwnerMm {
-    /// That of the current task. `None` for a kernel thread.
-    pub(crate) fn current() -> Option<Self> {
-        current!().mm().map(|mm| Self(ARef::from(mm)))
-    }
-
-    /// Whether the current task runs in it. C: `vhost_dev_check_owner()`.
-    pub(crate) fn is_current(&self) -> bool {
-        current!().mm().is_some_and(|mm| ptr::eq(mm, &*self.0))
-    }
-}
-
-/// The current thread's id in the initial pid namespace.
-pub(crate) fn current_tid() -> i32 {
-    current!().pid()
-}
-
-/// The current process's id in the initial pid namespace.
-pub(crate) fn current_tgid() -> i32 {
-    current!().tgid()
-}
-
-/// Whether the current task has `CAP_NET_ADMIN` in the initial user namespace.
-pub(crate) fn capable_net_admin() -> bool {
-    // CAST: a constant that fits.
-    // SAFETY: The function takes any capability that there is.
-    unsafe { bindings::capable(bindings::CAP_NET_ADMIN as c_int) }
 }

@@ -7,6 +7,7 @@
 //!
 //! C header: [`include/linux/uaccess.h`](srctree/include/linux/uaccess.h)
 
+use super::owner::OwnerMemory;
 use crate::bindings;
 use crate::engine::addr::RingAddr;
 use crate::engine::addr::Uva;
@@ -19,12 +20,6 @@ use crate::engine::memory::UsedElem;
 use crate::engine::scratch::Scratch;
 use core::mem::offset_of;
 use kernel::prelude::*;
-
-/// The memory of the current task's address space, where the owner's memory is
-/// while its worker runs or it is in an ioctl.
-///
-/// Ring addresses are addresses there. Every method may sleep.
-pub(crate) struct OwnerMemory;
 
 // A descriptor is copied as it lies in memory.
 const _: () = assert!(size_of::<RawDesc>() == size_of::<bindings::vring_desc>());
@@ -46,6 +41,7 @@ fn done(ret: c_int) -> error::Result {
     }
 }
 
+/// Ring addresses are addresses of the owner's memory. Every method may sleep.
 impl GuestMemory for OwnerMemory {
     /// Acquire: `smp_rmb()` in the helper, between the index and the heads.
     #[inline]

@@ -30,7 +30,7 @@ use kernel::{prelude::*, sync::ArcBorrow};
 pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Result {
     let device = &item.device;
     let control = device.lock();
-    let worker = device.check_owner()?;
+    let (worker, memory) = device.check_owner()?;
     // CAST: a constant.
     let index = VringIndex::new(index, VRINGS as u32).ok_or(ENOBUFS)?;
     let vring = device.vring(index);
@@ -59,7 +59,7 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
     if let Some(old) = &mut state.backend {
         old.poll.stop();
     }
-    let started = state.start().and_then(|()| new.poll.start());
+    let started = state.start(memory).and_then(|()| new.poll.start());
     if let Err(err) = started {
         if let Some(old) = &mut state.backend {
             // It was polled before; if it fails now, the next kick tells.

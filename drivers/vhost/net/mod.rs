@@ -13,7 +13,7 @@ use crate::{
     device::Device,
     engine::{features, scratch::Scratch},
     ioctl,
-    kapi::{chrdev::CharDevice, clock, work::WorkItem},
+    kapi::{chrdev::CharDevice, clock, owner::OwnerMemory, work::WorkItem},
     kick::{self, Event},
     table::MemTable,
     worker::{Work, Worker},
@@ -47,7 +47,13 @@ pub(crate) struct Net {
 type Item = WorkItem<Net>;
 
 impl Work for Net {
-    fn run(item: ArcBorrow<'_, Item>, worker: &Worker<Self>, bit: u32, scratch: &mut Scratch) {
+    fn run(
+        item: ArcBorrow<'_, Item>,
+        worker: &Worker<Self>,
+        bit: u32,
+        memory: OwnerMemory,
+        scratch: &mut Scratch,
+    ) {
         const RX_WORK: u32 = kick::bit(RX, Event::Kick) | kick::bit(RX, Event::Socket);
 
         let [rx, tx] = item.device.vrings();
@@ -61,6 +67,7 @@ impl Work for Net {
             worker,
             index,
             window: vring.window(),
+            memory,
         };
         run::handle(turn, vring, scratch);
     }
@@ -113,6 +120,8 @@ impl CharDevice for Net {
                     return Err(EOPNOTSUPP);
                 }
             }
+            ioctl::SET_FORK_FROM_OWNER => item.device.set_fork_from_owner(arg)?,
+            ioctl::GET_FORK_FROM_OWNER => ioctl::write_kind(arg, item.device.kind())?,
             ioctl::SET_OWNER => item.device.set_owner()?,
             ioctl::RESET_OWNER => Self::reset_owner(item)?,
             _ => item.device.ioctl(item, cmd, arg)?,

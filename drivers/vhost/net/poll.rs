@@ -11,8 +11,8 @@ use crate::{
     },
     kapi::{
         clock::{self, MigrateDisabled},
+        owner::OwnerMemory,
         socket::NetSocket,
-        user_memory::OwnerMemory,
     },
     kick::{self, Event},
     vring::{Backend, Io, Locked, Vring},
@@ -29,6 +29,7 @@ pub(super) struct Turn<'a> {
     pub(super) index: usize,
     /// Its busy-poll window, in units of 1,024 ns.
     pub(super) window: u32,
+    pub(super) memory: OwnerMemory,
 }
 
 /// One run's view of the device, for its busy-poll window.
@@ -61,7 +62,7 @@ impl Poller<'_> {
 
         // A ring that cannot be written shows in its own run.
         if usable {
-            let _ = other.queue.kicks_off(&OwnerMemory);
+            let _ = other.queue.kicks_off(&self.turn.memory);
         }
         let (end, socket_ready) = {
             let watch = View {
@@ -90,15 +91,16 @@ impl Poller<'_> {
     /// into it needs no run, so kicks come back on.
     fn hand_over(&self, other: &mut Locked<'_, Net>, index: usize, socket_ready: bool) {
         let queue = &mut other.queue;
+        let memory = &self.turn.memory;
         let wanted = index == TX || socket_ready;
 
-        let run = if wanted && !queue.avail_empty(&OwnerMemory) {
+        let run = if wanted && !queue.avail_empty(memory) {
             true
         } else {
-            matches!(queue.kicks_on(&OwnerMemory), Ok(true)) && wanted
+            matches!(queue.kicks_on(memory), Ok(true)) && wanted
         };
         if run {
-            let _ = queue.kicks_off(&OwnerMemory);
+            let _ = queue.kicks_off(memory);
             self.turn
                 .worker
                 .queue(self.turn.item, kick::bit(index, Event::Kick));
@@ -119,11 +121,13 @@ impl View<'_> {
     /// Whether the ring of the vring `index` is empty, or of no use.
     #[inline]
     fn empty(&self, index: usize) -> bool {
+        let memory = &self.poller.turn.memory;
+
         if self.poller.turn.index == index {
-            self.own.avail_empty(&OwnerMemory)
+            self.own.avail_empty(memory)
         } else {
             self.other
-                .is_none_or(|other| other.queue.avail_empty(&OwnerMemory))
+                .is_none_or(|other| other.queue.avail_empty(memory))
         }
     }
 }

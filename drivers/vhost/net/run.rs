@@ -13,7 +13,7 @@ use crate::{
         scratch::Scratch,
         split::SplitQueue,
     },
-    kapi::{eventfd::EventFd, user_memory::OwnerMemory},
+    kapi::eventfd::EventFd,
     kick::{self, Event},
     vring::{Backend, Io, State, Vring, Waits},
 };
@@ -24,7 +24,7 @@ pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) 
 
     let (again, alright) = match serve(turn, &mut state, scratch) {
         Outcome::WaitKick => (false, true),
-        Outcome::WaitSocket => match state.wait_for_socket() {
+        Outcome::WaitSocket => match state.wait_for_socket(turn.memory) {
             Waits::Yes => (false, true),
             Waits::No => (false, false),
             Waits::NoButNews => (true, false),
@@ -65,7 +65,7 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
 
     poll.stop();
     let env = Env {
-        mem: &OwnerMemory,
+        mem: &turn.memory,
         map: table.map(),
         scratch,
         counters,
@@ -76,10 +76,10 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
         poller: Poller { turn, socket },
     };
     match io {
-        Io::Rx(io) => rx::run(queue, env, &mut host, io),
+        Io::Rx(io) => rx::run(queue, env, &mut host, &mut io.for_run(turn.memory)),
         Io::Tx(io) => {
-            io.set_header(header.sock);
-            tx::run(queue, env, &mut host, io)
+            let mut io = io.for_run(header.sock, turn.memory);
+            tx::run(queue, env, &mut host, &mut io)
         }
     }
 }

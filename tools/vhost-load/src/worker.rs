@@ -38,6 +38,11 @@ impl Worker {
         self.tid
     }
 
+    /// Whether it has ended.
+    pub fn is_gone(&self) -> bool {
+        !self.task.exists()
+    }
+
     /// How long it has been on a CPU. Nothing if it is gone, or the kernel keeps no scheduler statistics.
     pub fn cpu_time(&self) -> Option<Duration> {
         let schedstat = fs::read_to_string(self.task.join("schedstat")).ok()?;
@@ -79,6 +84,7 @@ mod tests {
         let comm = fs::read_to_string("/proc/thread-self/comm").unwrap();
         let worker = Worker::find(comm.trim_end()).unwrap();
         assert_eq!(worker.tid(), gettid().as_raw());
+        assert!(!worker.is_gone());
         let start = std::time::Instant::now();
         while worker.cpu_time() == Some(Duration::ZERO) && start.elapsed() < Duration::from_secs(10)
         {

@@ -15,8 +15,8 @@ use crate::script::{Outcome, Script};
 /// A user without rights.
 const NOBODY: u32 = 65534;
 
-/// Every call with a known number that takes a vring's index.
-const VRING_CALLS: &[u64] = &[
+/// Calls for the owner, by an index of a vring or none, and those for anybody that look whether there is one.
+const CALLS: &[u64] = &[
     numbers::SET_VRING_NUM,
     numbers::SET_VRING_ADDR,
     numbers::SET_VRING_BASE,
@@ -28,6 +28,8 @@ const VRING_CALLS: &[u64] = &[
     numbers::GET_VRING_BUSYLOOP_TIMEOUT,
     numbers::NET_SET_BACKEND,
     numbers::SET_MEM_TABLE,
+    numbers::SET_FORK_FROM_OWNER,
+    numbers::GET_FORK_FROM_OWNER,
 ];
 
 /// Makes the calls as other processes, with and without rights.
@@ -74,7 +76,7 @@ pub fn main() {
         return;
     };
     let vhost = VhostNet::from(fd);
-    for request in VRING_CALLS {
+    for request in CALLS {
         let mut zero = [0; 64];
         let zero = vhost.raw_ioctl(*request, RawArg::Bytes(&mut zero));
         let name = numbers::name(*request);

@@ -27,8 +27,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("VHOST_SET_BACKEND_FEATURES", "the device IOTLB comes later"),
     ("VHOST_SET_LOG_BASE", "comes later"),
     ("VHOST_SET_LOG_FD", "comes later"),
-    ("VHOST_SET_FORK_FROM_OWNER", "comes later"),
-    ("VHOST_GET_FORK_FROM_OWNER", "comes later"),
     (
         "foreign process, root: VHOST_SET_VRING_BUSYLOOP_TIMEOUT of",
         "network administrators may tune any device",
@@ -96,10 +94,11 @@ const REQUESTS: &[(&str, u64)] = &[
 /// Compares `node` with `reference`, one result for each group of calls.
 pub fn run(reference: &Path, node: &Path, report: &mut Report) {
     type Group = (&'static str, fn(&mut Script) -> Result<()>);
-    let groups: [Group; 13] = [
+    let groups: [Group; 14] = [
         ("every call, without and with an owner", device::every_call),
         ("bad indices and pointers", device::arguments),
         ("owner", device::owner),
+        ("kinds of worker", device::kinds),
         ("features", device::features),
         ("feature arrays", device::feature_arrays),
         ("memory table", vrings::mem_table),

@@ -39,6 +39,9 @@ enum Command {
         /// Stop it under traffic, N times each, however long that takes
         #[arg(long, value_name = "N")]
         races: Option<usize>,
+        /// With kernel threads as workers
+        #[arg(long)]
+        kthread: bool,
     },
     /// Finished packets in a long busy-polling window
     Published,
@@ -54,17 +57,7 @@ enum Command {
     },
     /// Part of `stop`: own a device with traffic
     #[command(hide = true)]
-    Owner {
-        /// Busy polling window
-        #[arg(long)]
-        window: u32,
-        /// Whether the traffic goes on
-        #[arg(long)]
-        traffic: bool,
-        /// Whether another process has the device too
-        #[arg(long)]
-        hold: bool,
-    },
+    Owner(stop::OwnerArgs),
     /// Part of `stop`: have a device open, and kick it
     #[command(hide = true)]
     Holder,
@@ -103,7 +96,10 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     };
     match &args.command {
         Command::Hostile => suite("hostile", &|report| hostile::run(node, only, report)),
-        Command::Stop { races } => suite("stop", &|report| stop::run(node, only, *races, report)),
+        Command::Stop { races, kthread } => suite("stop", &|report| {
+            let (races, kthread) = (*races, *kthread);
+            stop::run(node, only, stop::Options { races, kthread }, report);
+        }),
         Command::Published => suite("published", &|report| published::run(node, only, report)),
         Command::Windows => suite("windows", &|report| windows::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
@@ -112,11 +108,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
             foreign::main();
             Ok(true)
         }
-        Command::Owner {
-            window,
-            traffic,
-            hold,
-        } => stop::owner(node, *window, *traffic, *hold).map(|()| true),
+        Command::Owner(args) => stop::owner(node, args).map(|()| true),
         Command::Keeper => loop {
             std::thread::park();
         },

@@ -2,19 +2,17 @@
 
 //! Everything that stops a device, under traffic and in the middle of a busy-polling window.
 
+mod killed;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
-use nix::sys::signal::{kill, Signal};
-use nix::unistd::Pid;
 use vhost_driver::GuestMemory;
 use vhost_load::session::{Device, Session, SessionOptions};
 use vhost_load::vring::{Vring, RX, TX};
@@ -23,7 +21,9 @@ use vhost_uapi::{features, netdev, MemoryRegion, PacketSocket, VhostNet, VringAd
 
 use crate::pump::{shape, Pump, Side};
 use crate::report::{Report, Test};
-use crate::rig::{region, wait_for};
+use crate::rig::region;
+
+pub use killed::{holder, owner, OwnerArgs};
 
 /// What stops a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,27 @@ enum State {
     Idle,
 }
 
+/// A device, and what is done with it.
+#[derive(Clone, Copy, Debug)]
+struct Case<'a> {
+    node: &'a Path,
+    /// Whether its worker is a kernel thread.
+    kthread: bool,
+    window: u32,
+    state: State,
+    action: Action,
+}
+
+/// How often, and on which kind of worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Each test that has traffic so many times, without a limit on the time that a stop may take: for machines on which
+    /// virtual CPUs wait for each other.
+    pub races: Option<usize>,
+    /// Whether workers are kernel threads.
+    pub kthread: bool,
+}
+
 /// A window that nothing here waits for.
 const LONG_WINDOW: u32 = 3_000_000;
 /// A stop may take so long, in the time of a machine whose CPUs are its own: `scripts/vm --icount`.
@@ -53,9 +74,9 @@ const ROUNDS: usize = 3;
 const FEATURES: u64 =
     1 << features::VERSION_1 | 1 << features::EVENT_IDX | 1 << features::MRG_RXBUF;
 
-/// Runs the tests whose names contain `only`. With a number of `races`, each that has traffic so many times, without a limit
-/// on the time that a stop may take: for machines on which virtual CPUs wait for each other.
-pub fn run(node: &Path, only: &str, races: Option<usize>, report: &mut Report) {
+/// Runs the tests whose names contain `only`.
+pub fn run(node: &Path, only: &str, options: Options, report: &mut Report) {
+    let Options { races, kthread } = options;
     let actions = [
         (Action::Detach, "SET_BACKEND(-1)"),
         (Action::ResetOwner, "RESET_OWNER"),
@@ -66,18 +87,25 @@ pub fn run(node: &Path, only: &str, races: Option<usize>, report: &mut Report) {
             "kill -9 of the owner, another process has the fd",
         ),
     ];
+    let kind = if kthread { "kthread: " } else { "" };
     let mut tests = Vec::new();
     for (action, what) in actions {
         for (window, how) in [(0, ""), (LONG_WINDOW, " in a window of 3 s")] {
             for (state, when) in [(State::Traffic, "under traffic"), (State::Idle, "idle")] {
-                let name = format!("{what} {when}{how}");
-                let scenario = move || scenario(node, action, window, state);
+                let name = format!("{kind}{what} {when}{how}");
+                let case = Case {
+                    node,
+                    kthread,
+                    window,
+                    state,
+                    action,
+                };
                 match races {
-                    None => tests.push(Test::new(name, move || timed(scenario))),
+                    None => tests.push(Test::new(name, move || timed(case))),
                     Some(races) if state == State::Traffic => {
                         let name = format!("{name}, {races} times");
                         tests.push(Test::new(name, move || {
-                            (0..races).try_for_each(|_| scenario().map(|_| ()))
+                            (0..races).try_for_each(|_| scenario(case).map(|_| ()))
                         }));
                     }
                     Some(_) => {}
@@ -87,12 +115,14 @@ pub fn run(node: &Path, only: &str, races: Option<usize>, report: &mut Report) {
     }
     tests.retain(|test| test.name.contains(only));
     report.run_on(1, &tests);
-    report.result("no worker is left", &expect_no_worker());
+    report.result(&format!("{kind}no worker is left"), &expect_no_worker());
 }
 
 /// Runs a scenario some times; it must not take long.
-fn timed(scenario: impl Fn() -> Result<Duration>) -> Result<()> {
-    let times: Result<Vec<Duration>> = (0..ROUNDS).map(|_| scenario()).collect();
+fn timed(case: Case<'_>) -> Result<()> {
+    // A kernel thread differs in how it starts and ends, not in what it does: once is enough.
+    let rounds = if case.kthread { 1 } else { ROUNDS };
+    let times: Result<Vec<Duration>> = (0..rounds).map(|_| scenario(case)).collect();
     let times = times?;
     ensure!(
         times.iter().all(|time| *time < ALLOWED),
@@ -101,27 +131,28 @@ fn timed(scenario: impl Fn() -> Result<Duration>) -> Result<()> {
     Ok(())
 }
 
-fn scenario(node: &Path, action: Action, window: u32, state: State) -> Result<Duration> {
-    match action {
+fn scenario(case: Case<'_>) -> Result<Duration> {
+    match case.action {
         Action::Detach | Action::ResetOwner | Action::Close => {
-            Running::start(node, window, state)?.stop(action)
+            Running::start(case)?.stop(case.action)
         }
-        Action::Kill => kill_owner(node, window, state, false),
-        Action::KillHeld => kill_owner(node, window, state, true),
+        Action::Kill | Action::KillHeld => killed::kill_owner(case),
     }
 }
 
-fn options(node: &Path, window: u32) -> SessionOptions {
+fn options(case: Case<'_>) -> SessionOptions {
     SessionOptions {
-        node: node.to_owned(),
+        node: case.node.to_owned(),
         features: FEATURES,
-        busyloop: Some(window),
+        busyloop: Some(case.window),
+        kthread: Some(case.kthread),
         ..SessionOptions::default()
     }
 }
 
 /// A device with traffic.
 struct Running {
+    kthread: bool,
     device: Arc<Device>,
     memory: GuestMemory,
     worker: Worker,
@@ -135,8 +166,8 @@ enum Traffic {
 }
 
 impl Running {
-    fn start(node: &Path, window: u32, state: State) -> Result<Self> {
-        let session = Session::open(&options(node, window))?;
+    fn start(case: Case<'_>) -> Result<Self> {
+        let session = Session::open(&options(case))?;
         let Session {
             device,
             memory,
@@ -151,7 +182,7 @@ impl Running {
         let (rx, tx) = (Side::new(rx, first), Side::new(tx, second));
         let pump = Pump::start(rx, tx, wire(&device)?);
         pump.expect_traffic()?;
-        let traffic = match state {
+        let traffic = match case.state {
             State::Traffic => Traffic::Pump(pump),
             State::Idle => {
                 let (rx, tx) = pump.stop()?;
@@ -161,6 +192,7 @@ impl Running {
             }
         };
         Ok(Self {
+            kthread: case.kthread,
             device,
             memory,
             worker: worker.context("no worker was found")?,
@@ -216,6 +248,7 @@ impl Running {
             "after RESET_OWNER, GET_VRING_BASE answers {refused:?}"
         );
 
+        vhost.set_fork_from_owner(u8::from(!self.kthread))?;
         vhost.set_owner()?;
         let state = (vhost.vring_base(TX)?, vhost.vring_busyloop_timeout(TX)?);
         ensure!(
@@ -314,8 +347,7 @@ fn expect_asleep(worker: &Worker) -> Result<()> {
 }
 
 fn expect_gone(worker: &Worker) -> Result<()> {
-    let task = format!("/proc/self/task/{}", worker.tid());
-    ensure!(!Path::new(&task).exists(), "the worker is still there");
+    ensure!(worker.is_gone(), "the worker is still there");
     Ok(())
 }
 
@@ -340,130 +372,4 @@ fn expect_no_worker() -> Result<()> {
     let found = workers()?;
     ensure!(found.is_empty(), "workers are left: {found:?}");
     Ok(())
-}
-
-/// Kills a process that owns a device; returns how long it took to be gone.
-fn kill_owner(node: &Path, window: u32, state: State, held: bool) -> Result<Duration> {
-    let mut owner = Owner::start(node, window, state, held)?;
-    let start = Instant::now();
-    owner.child.kill()?;
-    owner.child.wait()?;
-    let took = start.elapsed();
-    let left = workers()?;
-    ensure!(
-        !left.contains(&owner.worker),
-        "the worker {} outlives its owner",
-        owner.worker
-    );
-
-    // A holder of the device kicks it all the time.
-    std::thread::sleep(Duration::from_millis(100));
-    let fd = format!("/proc/{}/fd/0", owner.holder);
-    ensure!(
-        fs::read_link(&fd).is_ok(),
-        "the process that has the fd is gone"
-    );
-    kill(owner.holder, Signal::SIGKILL)?;
-    // It is nobody's child any more, so that it may stay as a zombie: without files.
-    wait_for(|| fs::read_link(&fd).is_err()).context("the holder of the fd does not die")?;
-    Ok(took)
-}
-
-/// A process that owns a device with traffic.
-struct Owner {
-    child: Child,
-    worker: String,
-    holder: Pid,
-}
-
-impl Owner {
-    fn start(node: &Path, window: u32, state: State, held: bool) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("owner").arg("--node").arg(node);
-        command.arg("--window").arg(window.to_string());
-        if state == State::Traffic {
-            command.arg("--traffic");
-        }
-        if held {
-            command.arg("--hold");
-        }
-        let mut child = command.stdout(Stdio::piped()).spawn()?;
-        let mut line = String::new();
-        let stdout = child.stdout.take().context("no pipe to the owner")?;
-        BufReader::new(stdout).read_line(&mut line)?;
-        let mut words = line.split_whitespace();
-        let answer = (words.next(), words.next(), words.next());
-        let (Some("ready"), Some(worker), Some(holder)) = answer else {
-            bail!("the owner did not start: {line:?}");
-        };
-        let (worker, holder) = (worker.to_owned(), Pid::from_raw(holder.parse()?));
-        let found = workers()?;
-        ensure!(
-            found.contains(&worker),
-            "no worker {worker} is seen, only {found:?}"
-        );
-        Ok(Self {
-            child,
-            worker,
-            holder,
-        })
-    }
-}
-
-/// Owns a device with traffic, until it is killed.
-///
-/// # Errors
-///
-/// What fails first.
-pub fn owner(node: &Path, window: u32, traffic: bool, hold: bool) -> Result<()> {
-    let state = if traffic { State::Traffic } else { State::Idle };
-    let session = Session::open(&options(node, window))?;
-    let holder = spawn_holder(&session, hold)?.id();
-    session.device.attach()?;
-    let [first, second] = session.buffers;
-    let (rx, tx) = (Side::new(session.rx, first), Side::new(session.tx, second));
-    let pump = Pump::start(rx, tx, wire(&session.device)?);
-    pump.expect_traffic()?;
-    let _kept: Box<dyn std::any::Any> = match state {
-        State::Traffic => Box::new(pump),
-        State::Idle => {
-            let rings = pump.stop()?;
-            std::thread::sleep(Duration::from_millis(100));
-            Box::new(rings)
-        }
-    };
-    println!("ready {} {holder}", Worker::own_name());
-    loop {
-        std::thread::park();
-    }
-}
-
-/// Starts a process that has the device and a kick eventfd. Or the tap alone, as an interface takes its own time to go, which
-/// is not to be measured.
-fn spawn_holder(session: &Session, device: bool) -> Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
-    if device {
-        let kick = session.tx.kick.as_fd().try_clone_to_owned()?;
-        let vhost = session.device.vhost.as_fd().try_clone_to_owned()?;
-        command.arg("holder").stdin(vhost).stdout(kick);
-    } else {
-        let tap = session.device.tap.as_fd().try_clone_to_owned()?;
-        command.arg("keeper").stdin(tap).stdout(Stdio::null());
-    }
-    Ok(command.spawn()?)
-}
-
-/// Kicks through standard output, until it is killed. Standard input is the device.
-///
-/// # Errors
-///
-/// The device or the eventfd is none.
-pub fn holder() -> Result<()> {
-    let vhost = VhostNet::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    let mut kick = fs::File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
-    loop {
-        vhost.features().map_err(|err| anyhow!(err))?;
-        kick.write_all(&1u64.to_ne_bytes())?;
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

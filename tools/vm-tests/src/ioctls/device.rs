@@ -113,6 +113,56 @@ pub(super) fn owner(script: &mut Script) -> Result<()> {
     Ok(())
 }
 
+/// Choosing what the worker is, and the calls on workers that a net device does not have.
+pub(super) fn kinds(script: &mut Script) -> Result<()> {
+    let vhost = script.open()?;
+    let both = [numbers::SET_FORK_FROM_OWNER, numbers::GET_FORK_FROM_OWNER];
+    for when in [
+        "at first",
+        "with an owner",
+        "with an owner, kthread",
+        "after",
+    ] {
+        match when {
+            "with an owner" => vhost.set_owner()?,
+            "with an owner, kthread" => {
+                vhost.reset_owner()?;
+                script.note("GET_FORK after RESET_OWNER", vhost.fork_from_owner());
+                vhost.set_fork_from_owner(0)?;
+                vhost.set_owner()?;
+            }
+            "after" => vhost.reset_owner()?,
+            _ => {}
+        }
+        script.note(format!("{when}: GET_FORK"), vhost.fork_from_owner());
+        for mode in [0, 1, 2, 0x7f, 0x80, 0xff, 0, 1] {
+            let set = vhost.set_fork_from_owner(mode);
+            script.note(format!("{when}: SET_FORK {mode}"), set);
+            script.note(format!("{when}: GET_FORK"), vhost.fork_from_owner());
+        }
+        for request in both {
+            let name = numbers::name(request);
+            let wild = vhost.raw_ioctl(request, RawArg::KernelAddress);
+            script.note(format!("{when}: {name} of a bad pointer"), wild);
+            for bytes in [&mut [][..], &mut [1][..], &mut [0, 1][..]] {
+                let name = format!("{when}: {name} of {bytes:?}");
+                script.note(name, vhost.raw_ioctl(request, RawArg::Bytes(bytes)));
+            }
+        }
+        for request in [
+            numbers::NEW_WORKER,
+            numbers::FREE_WORKER,
+            numbers::ATTACH_VRING_WORKER,
+            numbers::GET_VRING_WORKER,
+        ] {
+            for first in [0, 1, 2, u32::MAX] {
+                script.words(when, &vhost, request, &[first, 0]);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Features, as a word and as an array.
 pub(super) fn features(script: &mut Script) -> Result<()> {
     let vhost = script.open()?;
