@@ -17,3 +17,4 @@ pub mod rig;
 pub mod script;
 pub mod stop;
 pub mod windows;
+pub mod workers;

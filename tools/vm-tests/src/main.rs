@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
-use vm_tests::{foreign, found, hostile, ioctls, published, stop, windows};
+use vm_tests::{foreign, found, hostile, ioctls, published, stop, windows, workers};
 
 /// Tests of a vhost-net driver
 #[derive(Debug, Parser)]
@@ -49,6 +49,8 @@ enum Command {
     Windows,
     /// Faults that were found once
     Found,
+    /// Workers of both kinds
+    Workers,
     /// Control calls, compared with another driver's
     Ioctls {
         /// Node of the driver to compare with
@@ -61,6 +63,14 @@ enum Command {
     /// Part of `stop`: have a device open, and kick it
     #[command(hide = true)]
     Holder,
+    /// Part of `workers`: own the device that standard input is
+    #[command(hide = true)]
+    WorkerProcess {
+        /// What to do with it
+        role: workers::Role,
+        /// What its worker is to be
+        kind: u8,
+    },
     /// Part of `ioctls`: use a device that is another process's
     #[command(hide = true)]
     Foreign,
@@ -104,6 +114,8 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Windows => suite("windows", &|report| windows::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
         Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),
+        Command::Workers => suite("workers", &|report| workers::run(node, only, report)),
+        Command::WorkerProcess { role, kind } => workers::main(*role, *kind).map(|()| true),
         Command::Foreign => {
             foreign::main();
             Ok(true)

@@ -21,7 +21,7 @@ use vhost_uapi::{features, netdev, MemoryRegion, PacketSocket, VhostNet, VringAd
 
 use crate::pump::{shape, Pump, Side};
 use crate::report::{Report, Test};
-use crate::rig::region;
+use crate::rig::{region, wait_for};
 
 pub use killed::{holder, owner, OwnerArgs};
 
@@ -346,9 +346,10 @@ fn expect_asleep(worker: &Worker) -> Result<()> {
     Ok(())
 }
 
-fn expect_gone(worker: &Worker) -> Result<()> {
-    ensure!(worker.is_gone(), "the worker is still there");
-    Ok(())
+/// Checks that a worker has ended. Its last steps, in which it touches nothing of the device's, are not waited for by what
+/// ends it.
+pub(crate) fn expect_gone(worker: &Worker) -> Result<()> {
+    wait_for(|| worker.is_gone()).context("the worker is still there")
 }
 
 /// Names of all vhost workers there are.
@@ -368,7 +369,8 @@ fn workers() -> Result<Vec<String>> {
     Ok(found)
 }
 
-fn expect_no_worker() -> Result<()> {
+/// Checks that there is no vhost worker in the system.
+pub(crate) fn expect_no_worker() -> Result<()> {
     let found = workers()?;
     ensure!(found.is_empty(), "workers are left: {found:?}");
     Ok(())
