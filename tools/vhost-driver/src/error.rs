@@ -40,6 +40,16 @@ pub enum Error {
         /// The head it names.
         id: u32,
     },
+    /// In order: the device returned with one entry more chains than its index tells.
+    #[error("used entry {index} returns the chains up to descriptor {id}, the used index only {pending} of them")]
+    BatchTooLong {
+        /// The used index of the entry.
+        index: u16,
+        /// The head of the last chain of the batch.
+        id: u32,
+        /// Chains that the used index returns.
+        pending: u16,
+    },
     /// The device says it wrote more than the chain has room for.
     #[error("used entry {index} says {len} bytes were written to a chain with room for {room}")]
     UsedTooLong {

@@ -54,6 +54,8 @@ pub struct RingFeatures {
     pub indirect: Option<Indirect>,
     /// `VIRTIO_F_NOTIFY_ON_EMPTY` (legacy): the device calls when it runs out of chains, calls wanted or not.
     pub notify_on_empty: bool,
+    /// `VIRTIO_F_IN_ORDER`: chains are used in the order of the avail ring, and one used entry may return several of them.
+    pub in_order: bool,
 }
 
 /// When the driver wants a call.
@@ -78,9 +80,19 @@ pub struct Used {
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     token: u32,
+    /// Its index in the avail ring.
+    index: u16,
     descriptors: u16,
     last: u16,
     room: u32,
+}
+
+/// What a used entry says (virtio 1.3, section 2.7.8).
+#[derive(Clone, Copy, Debug)]
+struct UsedEntry {
+    index: u16,
+    id: u32,
+    len: u32,
 }
 
 /// The driver's half of a split virtqueue.
@@ -93,11 +105,16 @@ pub struct Virtqueue {
     ring: RingLayout,
     features: RingFeatures,
     /// The free descriptors as a list, and of each chain the order of its descriptors. The table in memory is not read back.
+    /// In order, the list is the table, which is gone through in circles.
     next: Vec<u16>,
     free_head: u16,
     free: u16,
     chains: Vec<Option<Chain>>,
     outstanding: u16,
+    /// Heads as they were made available, by slot of the avail ring.
+    heads: Vec<u16>,
+    /// In order: the entry of the batch in hand, of which chains have yet to be taken back.
+    batch: Option<UsedEntry>,
     avail_idx: u16,
     /// The avail index when a kick was last decided on.
     kicked_idx: u16,
@@ -128,12 +145,13 @@ impl Virtqueue {
             return Err(Error::BadLayout(u32::from(ring.num)));
         }
         let queue = Self {
-            // The last one's successor is never followed: `free` ends first.
-            next: (1..=ring.num).collect(),
+            next: (1..ring.num).chain([0]).collect(),
             free_head: 0,
             free: ring.num,
             chains: vec![None; usize::from(ring.num)],
             outstanding: 0,
+            heads: vec![0; usize::from(ring.num)],
+            batch: None,
             avail_idx: start,
             kicked_idx: start,
             next_used: start,
@@ -224,6 +242,7 @@ impl Virtqueue {
         self.free -= descriptors;
         self.chains[usize::from(head)] = Some(Chain {
             token,
+            index: self.avail_idx,
             descriptors,
             last,
             room: segments
@@ -233,6 +252,8 @@ impl Virtqueue {
                 .sum(),
         });
         self.outstanding += 1;
+        let slot = self.slot(self.avail_idx);
+        self.heads[slot] = head;
         self.memory.store_u16(
             self.ring.avail_entry(self.avail_idx),
             head,
@@ -331,7 +352,8 @@ impl Virtqueue {
     ///
     /// # Errors
     ///
-    /// [`Error::UsedIndexJumped`], [`Error::NotOutstanding`], [`Error::UsedTooLong`]: the device broke the rules.
+    /// [`Error::UsedIndexJumped`], [`Error::NotOutstanding`], [`Error::BatchTooLong`], [`Error::UsedTooLong`]: the device
+    /// broke the rules.
     pub fn pop_used(&mut self) -> Result<Option<Used>> {
         let used_idx = self.used_idx();
         let pending = used_idx.wrapping_sub(self.next_used);
@@ -346,9 +368,12 @@ impl Virtqueue {
             });
         }
 
-        let index = self.next_used;
-        let entry = self.ring.used_entry(index);
-        let (id, len) = (self.memory.load_u32(entry), self.memory.load_u32(entry + 4));
+        let used = if self.features.in_order {
+            self.next_in_order(pending)?
+        } else {
+            self.entry(self.next_used)
+        };
+        let UsedEntry { index, id, len } = used;
         let slot = usize::try_from(id)
             .ok()
             .and_then(|id| self.chains.get_mut(id));
@@ -357,7 +382,7 @@ impl Virtqueue {
             .ok_or(Error::NotOutstanding { index, id })?;
         // CAST: An index into `chains`, which has at most 32768 elements.
         self.release(id as u16, &chain);
-        self.next_used = index.wrapping_add(1);
+        self.next_used = self.next_used.wrapping_add(1);
         let room = chain.room;
         if len > room {
             return Err(Error::UsedTooLong { index, len, room });
@@ -366,10 +391,49 @@ impl Virtqueue {
         Ok(Some(Used { token, len }))
     }
 
-    /// Puts the descriptors of a chain in front of the free list.
+    fn slot(&self, index: u16) -> usize {
+        usize::from(index & (self.ring.num - 1))
+    }
+
+    fn entry(&self, index: u16) -> UsedEntry {
+        let at = self.ring.used_entry(index);
+        let (id, len) = (self.memory.load_u32(at), self.memory.load_u32(at + 4));
+        UsedEntry { index, id, len }
+    }
+
+    /// The next chain of the batch in hand, or of a new one: an entry names the last chain of its batch, and lies where the
+    /// first one's would. The others were used up (virtio 1.3, section 2.7.9).
+    fn next_in_order(&mut self, pending: u16) -> Result<UsedEntry> {
+        let last = self.batch.unwrap_or_else(|| self.entry(self.next_used));
+        let UsedEntry { index, id, .. } = last;
+        let chain = usize::try_from(id)
+            .ok()
+            .and_then(|id| self.chains.get(id).copied().flatten())
+            .ok_or(Error::NotOutstanding { index, id })?;
+        let rest = chain.index.wrapping_sub(self.next_used);
+        if rest >= pending {
+            return Err(Error::BatchTooLong { index, id, pending });
+        }
+        if rest == 0 {
+            self.batch = None;
+            return Ok(last);
+        }
+        self.batch = Some(last);
+        let head = self.heads[self.slot(self.next_used)];
+        let full = self.chains[usize::from(head)].map_or(0, |chain| chain.room);
+        Ok(UsedEntry {
+            index,
+            id: u32::from(head),
+            len: full,
+        })
+    }
+
+    /// Frees the descriptors of a chain: in front of the free list, or, in order, at the end of what is free of the circle.
     fn release(&mut self, head: u16, chain: &Chain) {
-        self.next[usize::from(chain.last)] = self.free_head;
-        self.free_head = head;
+        if !self.features.in_order {
+            self.next[usize::from(chain.last)] = self.free_head;
+            self.free_head = head;
+        }
         self.free += chain.descriptors;
         self.outstanding -= 1;
     }

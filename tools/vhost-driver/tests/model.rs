@@ -140,11 +140,13 @@ const EVENT_IDX: RingFeatures = RingFeatures {
     event_idx: true,
     indirect: None,
     notify_on_empty: false,
+    in_order: false,
 };
 const FLAGS: RingFeatures = RingFeatures {
     event_idx: false,
     indirect: None,
     notify_on_empty: false,
+    in_order: false,
 };
 
 fn segment(addr: u64, len: u32, writable: bool) -> Segment {

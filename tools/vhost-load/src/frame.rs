@@ -37,7 +37,7 @@ const STAMP_SIZE: usize = 24;
 const CHECKED_FROM: usize = 12;
 
 /// Bytes of the largest virtio-net header.
-pub const MAX_HEADER: usize = 12;
+pub const MAX_HEADER: usize = 24;
 const HEADER_F_NEEDS_CSUM: u8 = 1;
 const HEADER_GSO_TCPV4: u8 = 1;
 

@@ -6,7 +6,7 @@ use vhost_driver::{Gpa, GuestMemory, Segment};
 use vhost_uapi::features;
 
 use crate::failure::Failure;
-use crate::frame::{Shape, Stamp, MAX_HEADER};
+use crate::frame::{Shape, Stamp};
 use crate::inject;
 use crate::plan::Plan;
 use crate::vring::{Buffers, Cut, Vring, RX, TX};
@@ -63,7 +63,7 @@ impl<'a> TxHalf<'a> {
         let header = self.shape.header();
         self.packet.clear();
         self.packet
-            .extend_from_slice(&header[..self.cut.header as usize]); // CAST: 10 or 12.
+            .extend_from_slice(&header[..self.cut.header as usize]); // CAST: 10, 12 or 24.
         self.packet.extend_from_slice(&self.frame);
     }
 
@@ -90,7 +90,7 @@ impl<'a> TxHalf<'a> {
             }
             self.memory.write(start, &self.packet);
         }
-        let len = self.packet.len() as u32; // CAST: Below 65536 + 12.
+        let len = self.packet.len() as u32; // CAST: Below 65536 + 24.
         self.cut.segments(start, len, false, &mut self.segments);
         let broken = |source| Failure::Device { index: TX, source };
         self.vring.queue.add(&self.segments, slot).map_err(broken)
@@ -206,7 +206,7 @@ impl<'a> RxHalf<'a> {
             }
             self.buffers.put(used.token);
             if self.awaited == 0 {
-                let header = (self.cut.header as usize).min(self.packet.len()); // CAST: 10 or 12.
+                let header = (self.cut.header as usize).min(self.packet.len()); // CAST: 10, 12 or 24.
                 let (header, frame) = self.packet.split_at(header);
                 packet(header, frame);
                 count += 1;
@@ -227,7 +227,7 @@ impl<'a> RxHalf<'a> {
         if !self.mergeable && !self.modern {
             return Ok(1);
         }
-        let mut header = [0; MAX_HEADER];
+        let mut header = [0; NUM_BUFFERS + 2];
         self.memory.read(start, &mut header);
         let count = u16::from_le_bytes([header[NUM_BUFFERS], header[NUM_BUFFERS + 1]]);
         let most = if self.mergeable {

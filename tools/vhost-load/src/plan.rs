@@ -117,7 +117,7 @@ impl Plan {
     }
 }
 
-fn parse_features(list: &str) -> Result<u64> {
+fn parse_features(list: &str) -> Result<u128> {
     if list == "none" {
         return Ok(0);
     }
@@ -128,7 +128,10 @@ fn parse_features(list: &str) -> Result<u64> {
         features::INDIRECT,
         features::EVENT_IDX,
         features::VERSION_1,
+        features::IN_ORDER,
         features::RING_RESET,
+        features::GUEST_UDP_TUNNEL_GSO,
+        features::HOST_UDP_TUNNEL_GSO,
     ];
     let known = || {
         IN_USE
@@ -147,7 +150,7 @@ fn parse_features(list: &str) -> Result<u64> {
     })
 }
 
-fn shape(options: &Options, features: u64) -> Result<Shape> {
+fn shape(options: &Options, features: u128) -> Result<Shape> {
     ensure!(
         SIZES.contains(&options.size),
         "--size {} is not in 60..=65535",
@@ -197,7 +200,7 @@ fn check_ring(options: &Options, cut: Cut, packet: u32) -> Result<()> {
     Ok(())
 }
 
-fn chains_in_ring(options: &Options, features: u64) -> u32 {
+fn chains_in_ring(options: &Options, features: u128) -> u32 {
     let indirect = features::has(features, features::INDIRECT) && options.chain > 1;
     options.ring_size / if indirect { 1 } else { options.chain }
 }
@@ -217,7 +220,7 @@ fn bytes(slots: u32, len: u32) -> u64 {
 /// Length and number of receive buffers.
 fn receive_buffers(
     options: &Options,
-    features: u64,
+    features: u128,
     packet: u32,
     chains: u32,
 ) -> Result<(u32, u32)> {
@@ -250,7 +253,7 @@ fn receive_buffers(
     Ok((len, slots))
 }
 
-fn session(options: &Options, features: u64, buffer_bytes: [u64; 2]) -> Result<SessionOptions> {
+fn session(options: &Options, features: u128, buffer_bytes: [u64; 2]) -> Result<SessionOptions> {
     let entries = if options.chain > 1 { options.chain } else { 0 };
     let entries = u16::try_from(entries).context("--chain")?;
     let num = u16::try_from(options.ring_size).context("--ring-size")?;

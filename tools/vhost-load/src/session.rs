@@ -21,7 +21,7 @@ pub struct SessionOptions {
     /// The device node.
     pub node: PathBuf,
     /// Feature bits to agree on.
-    pub features: u64,
+    pub features: u128,
     /// Descriptors of each ring.
     pub ring_size: u32,
     /// What the ring indices start at.
@@ -199,6 +199,7 @@ impl Places {
             event_idx: has(features::EVENT_IDX),
             indirect: (entries > 0).then_some(Indirect { tables, entries }),
             notify_on_empty: has(features::NOTIFY_ON_EMPTY),
+            in_order: has(features::IN_ORDER),
         };
         let layout = RingLayout::new(options.ring_size, start)?;
         Ok(Virtqueue::new(
@@ -225,7 +226,7 @@ impl Session {
         let places = Places::new(options)?;
         let memory = places.memory(options)?;
         let tap = open_tap(options)?;
-        vhost.set_features(options.features)?;
+        set_features(&vhost, options.features)?;
         set_memory(&vhost, &memory)?;
         let mut rings = Vec::new();
         for index in [RX, TX] {
@@ -254,7 +255,7 @@ fn open_node(options: &SessionOptions) -> Result<VhostNet> {
     let vhost = VhostNet::open(&options.node, true).map_err(|err| {
         anyhow!("{err}. Is a module loaded (modprobe vhost_net, insmod vhost_net_rs.ko), and are you root?")
     })?;
-    let offered = vhost.features();
+    let offered = offered(&vhost);
     let offered = offered.map_err(|err| anyhow!("{err}. {node} is no vhost-net device"))?;
     let missing = options.features & !offered;
     ensure!(
@@ -268,6 +269,21 @@ fn open_node(options: &SessionOptions) -> Result<VhostNet> {
         vhost.set_fork_from_owner(u8::from(!kthread))?;
     }
     Ok(vhost)
+}
+
+/// What a device offers; one that knows no feature array offers nothing above bit 63.
+fn offered(vhost: &VhostNet) -> vhost_uapi::Result<u128> {
+    let low = vhost.features()?;
+    Ok(features::from_words(
+        vhost.features_array().unwrap_or([low, 0]),
+    ))
+}
+
+fn set_features(vhost: &VhostNet, features: u128) -> vhost_uapi::Result {
+    match features::words(features) {
+        [low, 0] => vhost.set_features(low),
+        words => vhost.set_features_array(&words),
+    }
 }
 
 fn open_tap(options: &SessionOptions) -> Result<Tap> {

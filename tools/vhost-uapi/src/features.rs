@@ -22,6 +22,10 @@ pub const ACCESS_PLATFORM: u32 = 33;
 pub const IN_ORDER: u32 = 35;
 /// `VIRTIO_F_RING_RESET`.
 pub const RING_RESET: u32 = 40;
+/// `VIRTIO_NET_F_GUEST_UDP_TUNNEL_GSO`.
+pub const GUEST_UDP_TUNNEL_GSO: u32 = 65;
+/// `VIRTIO_NET_F_HOST_UDP_TUNNEL_GSO`.
+pub const HOST_UDP_TUNNEL_GSO: u32 = 67;
 
 /// Name and bit of each feature above.
 pub const NAMES: &[(&str, u32)] = &[
@@ -35,20 +39,33 @@ pub const NAMES: &[(&str, u32)] = &[
     ("access_platform", ACCESS_PLATFORM),
     ("in_order", IN_ORDER),
     ("ring_reset", RING_RESET),
+    ("guest_udp_tunnel_gso", GUEST_UDP_TUNNEL_GSO),
+    ("host_udp_tunnel_gso", HOST_UDP_TUNNEL_GSO),
 ];
 
-/// Whether `bit` is set in the feature word.
-pub fn has(features: u64, bit: u32) -> bool {
-    features & 1u64.checked_shl(bit).unwrap_or(0) != 0
+/// Whether `bit` is set in the features.
+pub fn has(features: u128, bit: u32) -> bool {
+    features & 1u128.checked_shl(bit).unwrap_or(0) != 0
+}
+
+/// The words of a feature array, the low one first.
+pub fn words(features: u128) -> [u64; 2] {
+    // CAST: The lower half, and what is above it.
+    [features as u64, (features >> 64) as u64]
+}
+
+/// The features of an array of two words.
+pub fn from_words([low, high]: [u64; 2]) -> u128 {
+    u128::from(high) << 64 | u128::from(low)
 }
 
 /// Names of the bits set in `features`, separated by commas; a bit without a name as its number.
-pub fn describe(features: u64) -> String {
+pub fn describe(features: u128) -> String {
     let name = |bit: u32| match NAMES.iter().find(|(_, number)| *number == bit) {
         Some((name, _)) => (*name).to_owned(),
         None => bit.to_string(),
     };
-    let set: Vec<String> = (0..u64::BITS)
+    let set: Vec<String> = (0..u128::BITS)
         .filter(|bit| has(features, *bit))
         .map(name)
         .collect();
@@ -56,8 +73,10 @@ pub fn describe(features: u64) -> String {
 }
 
 /// Bytes of the virtio-net header at the front of each packet under `features` (virtio 1.3, section 5.1.6).
-pub fn net_header_size(features: u64) -> u32 {
-    if has(features, MRG_RXBUF) || has(features, VERSION_1) {
+pub fn net_header_size(features: u128) -> u32 {
+    if has(features, GUEST_UDP_TUNNEL_GSO) || has(features, HOST_UDP_TUNNEL_GSO) {
+        24
+    } else if has(features, MRG_RXBUF) || has(features, VERSION_1) {
         12
     } else {
         10
@@ -77,9 +96,17 @@ mod tests {
     }
 
     #[test]
-    fn header_grows_with_num_buffers() {
+    fn bits_above_63_are_in_the_second_word() {
+        let features = 1 << EVENT_IDX | 1 << GUEST_UDP_TUNNEL_GSO;
+        assert_eq!(words(features), [1 << 29, 2]);
+        assert_eq!(from_words([1 << 29, 2]), features);
+    }
+
+    #[test]
+    fn header_grows_with_num_buffers_and_tunnels() {
         assert_eq!(net_header_size(1 << EVENT_IDX), 10);
         assert_eq!(net_header_size(1 << MRG_RXBUF), 12);
         assert_eq!(net_header_size(1 << VERSION_1), 12);
+        assert_eq!(net_header_size(1 << HOST_UDP_TUNNEL_GSO), 24);
     }
 }

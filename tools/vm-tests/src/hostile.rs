@@ -77,7 +77,7 @@ fn variants(node: &Path) -> Vec<Variant> {
             ("tx, finite sndbuf", TX, 1 << 20),
             ("rx", RX, i32::MAX),
         ] {
-            let event = u64::from(event_idx) << features::EVENT_IDX;
+            let event = u128::from(event_idx) << features::EVENT_IDX;
             let options = SessionOptions {
                 node: node.to_owned(),
                 features: 1 << features::VERSION_1 | event,

@@ -47,7 +47,7 @@ struct Seen {
 fn published(node: &Path, index: u32, event_idx: bool) -> Result<()> {
     let rig = Rig::new(&SessionOptions {
         node: node.to_owned(),
-        features: 1 << features::VERSION_1 | u64::from(event_idx) << features::EVENT_IDX,
+        features: 1 << features::VERSION_1 | u128::from(event_idx) << features::EVENT_IDX,
         ring_size: 16,
         buffer_bytes: [64 << 10; 2],
         busyloop: Some(WINDOW),

@@ -143,7 +143,7 @@ fn scenario(case: Case<'_>) -> Result<Duration> {
 fn options(case: Case<'_>) -> SessionOptions {
     SessionOptions {
         node: case.node.to_owned(),
-        features: FEATURES,
+        features: u128::from(FEATURES),
         busyloop: Some(case.window),
         kthread: Some(case.kthread),
         ..SessionOptions::default()

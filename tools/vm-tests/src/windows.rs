@@ -35,7 +35,7 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
 fn closes(node: &Path, event_idx: bool, rx_chains: bool) -> Result<()> {
     let rig = Rig::new(&SessionOptions {
         node: node.to_owned(),
-        features: 1 << features::VERSION_1 | u64::from(event_idx) << features::EVENT_IDX,
+        features: 1 << features::VERSION_1 | u128::from(event_idx) << features::EVENT_IDX,
         ring_size: 64,
         buffer_bytes: [256 << 10; 2],
         busyloop: Some(WINDOW),
