@@ -38,8 +38,9 @@ pub const OFFERED: [u64; 2] = [
         | 1 << INDIRECT_DESC
         | 1 << EVENT_IDX
         | 1 << VERSION_1
+        | 1 << IN_ORDER
         | 1 << RING_RESET,
-    0,
+    1 << (NET_GUEST_UDP_TUNNEL_GSO - 64) | 1 << (NET_HOST_UDP_TUNNEL_GSO - 64),
 ];
 
 /// Whether `bit` is set in `features`.

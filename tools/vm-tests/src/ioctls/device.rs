@@ -183,7 +183,7 @@ pub(super) fn features(script: &mut Script) -> Result<()> {
             vhost.set_backend_features(1 << bit),
         );
     }
-    for bit in [15, 24, 27, 28, 29, 32, 40] {
+    for bit in [15, 24, 27, 28, 29, 32, 35, 40] {
         script.note(
             format!("SET_FEATURES, bit {bit}"),
             vhost.set_features(1 << bit),
@@ -214,6 +214,10 @@ pub(super) fn feature_arrays(script: &mut Script) -> Result<()> {
         &[1 << 32, 0, 0, 1 << 63],
         &[1 << 34, 0],
         &[0, 1],
+        &[0, 1 << 1],
+        &[1 << 32, 1 << 3],
+        &[1 << 32, 1 << 1 | 1 << 3],
+        &[1 << 32, 1 << 2],
         &[0, 1 << 4],
         &[1 << 34, 0, 1],
     ];
