@@ -15,9 +15,10 @@ use vhost_load::session::SessionOptions;
 use vhost_load::vring::{RX, TX};
 use vhost_uapi::{features, netdev, numbers, PacketSocket, StuckPage, VhostNet};
 
+use crate::patience::{patience, scaled, wait_for};
 use crate::raw_ring::{Desc, NEXT, WRITE};
 use crate::report::{Report, Test};
-use crate::rig::{name, wait_for, Rig, BUFFER, FRAME, PATIENCE};
+use crate::rig::{name, Rig, BUFFER, FRAME};
 
 /// A short window, in microseconds, and one that no test waits for.
 const WINDOW: u32 = 20_000;
@@ -147,7 +148,7 @@ fn stuck(node: &Path, request: u64) -> Result<()> {
     scope(|scope| {
         scope.spawn(move || page.ioctl(vhost, request));
         let answers = || {
-            page.wait(PATIENCE)
+            page.wait(patience())
                 .context("the call does not look at its argument")?;
             let (done, answers) = mpsc::channel();
             let window_done = done.clone();
@@ -158,7 +159,7 @@ fn stuck(node: &Path, request: u64) -> Result<()> {
             });
             let mut text = String::new();
             for _ in 0..2 {
-                let answer = answers.recv_timeout(GENEROUS);
+                let answer = answers.recv_timeout(scaled(GENEROUS));
                 text += &answer.context("fdinfo or the window waits for the call")??;
             }
             let owner = format!("vhost-owner:\t{}\n", std::process::id());
@@ -211,7 +212,7 @@ fn empty_buffers(node: &Path) -> Result<()> {
     let start = Instant::now();
     let base = rig.vhost().vring_base(RX)?;
     let took = start.elapsed();
-    ensure!(took < GENEROUS, "GET_VRING_BASE waited for {took:?}");
+    ensure!(took < scaled(GENEROUS), "GET_VRING_BASE waited for {took:?}");
     ensure!(base == 0, "base is {base}: a packet went into one byte");
     let dropped = || {
         rig.counters()?
@@ -221,7 +222,7 @@ fn empty_buffers(node: &Path) -> Result<()> {
     rig.expect_quiet()?;
     let spent = cpu_time(&rig)? - cpu;
     ensure!(
-        spent < ALLOWED,
+        spent < scaled(ALLOWED),
         "the worker spent {spent:?} on {PACKETS} packets"
     );
     Ok(())

@@ -13,10 +13,11 @@ use vhost_load::session::SessionOptions;
 use vhost_load::vring::{RX, TX};
 use vhost_uapi::{features, VringAddr};
 
+use crate::patience::wait_for;
 use crate::poison::{Expect, Poison, RX_BUFFERS, STRUCTURE, TX_PACKETS};
 use crate::raw_ring::RawRing;
 use crate::report::{Report, Test};
-use crate::rig::{name, wait_for, Rig, PACKET};
+use crate::rig::{name, Rig, PACKET};
 
 /// Descriptor of the good chain behind the poisoned one, of the one that it is repaired with, and of one added later.
 const BEHIND: u16 = 8;

@@ -8,6 +8,7 @@ pub mod foreign;
 pub mod found;
 pub mod hostile;
 pub mod ioctls;
+pub mod patience;
 pub mod poison;
 pub mod published;
 pub mod pump;

@@ -14,7 +14,8 @@ use vhost_load::frame::{Shape, Stamp, GUEST_MAC, PEER_MAC};
 use vhost_load::vring::{Buffers, Cut, Vring, RX, TX};
 use vhost_uapi::PacketSocket;
 
-use crate::rig::{wait_for, FRAME, HEADER, PACKET};
+use crate::patience::{wait_for, what_goes_on};
+use crate::rig::{FRAME, HEADER, PACKET};
 
 /// Bytes of a buffer.
 const STRIDE: u64 = 2048;
@@ -47,7 +48,7 @@ impl Pump {
         let moved = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         let guest = {
             let (stop, moved) = (Arc::clone(&stop), Arc::clone(&moved));
-            std::thread::spawn(move || {
+            let drive = move || {
                 while !stop.load(Ordering::Relaxed) {
                     let mut now = 0;
                     for (side, moved) in [&mut rx, &mut tx].into_iter().zip(moved.iter()) {
@@ -60,11 +61,13 @@ impl Pump {
                     }
                 }
                 Ok((rx, tx))
-            })
+            };
+            std::thread::spawn(move || drive().inspect_err(|err| println!("#   traffic: guest: {err}")))
         };
         let host = {
             let stop = Arc::clone(&stop);
-            std::thread::spawn(move || host(&wire, &stop))
+            let drive = move || host(&wire, &stop);
+            std::thread::spawn(move || drive().inspect_err(|err| println!("#   traffic: host: {err:#}")))
         };
         Self {
             stop,
@@ -87,7 +90,8 @@ impl Pump {
         let moved = wait_for(|| enough(0) && enough(1));
         moved.map_err(|_| {
             let [rx, tx] = [count(0) - before[0], count(1) - before[1]];
-            anyhow!("traffic stands still: {rx} packets received, {tx} sent")
+            let state = what_goes_on();
+            anyhow!("traffic stands still: {rx} packets received, {tx} sent{state}")
         })
     }
 

@@ -15,6 +15,7 @@ use vhost_load::session::{Session, SessionOptions};
 use vhost_load::vring::{Vring, RX, TX};
 use vhost_uapi::{netdev, MemoryRegion, PacketSocket, VhostNet};
 
+use crate::patience::{patience, scaled, wait_for};
 use crate::raw_ring::{Desc, RawRing, WRITE};
 
 /// Bytes of the virtio-net header that the sessions here agree on.
@@ -31,8 +32,6 @@ pub const UNMAPPED: Gpa = Gpa(0x8000_0000);
 pub const UNMAPPED_SIZE: u64 = 0x1000;
 /// In no region.
 pub const OUTSIDE: Gpa = Gpa(0x7000_0000_0000);
-/// Longest wait for something that is to happen.
-pub const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A device, its rings and the wire.
 #[derive(Debug)]
@@ -203,7 +202,7 @@ impl Rig {
     ///
     /// None came, or another one.
     pub fn expect_frame(&self, sequence: u64) -> Result<()> {
-        let found = self.next_frame(PATIENCE)?;
+        let found = self.next_frame(patience())?;
         let found = found.with_context(|| format!("packet {sequence} did not leave"))?;
         let wanted = Found::Sound(Stamp { flow: 0, sequence });
         ensure!(found == wanted, "packet {sequence} wanted, seen {found:?}");
@@ -317,7 +316,7 @@ impl Rig {
     ///
     /// None is.
     pub fn expect_error(&self, index: u32) -> Result<()> {
-        let count = self.vring(index).err.wait(PATIENCE)?;
+        let count = self.vring(index).err.wait(patience())?;
         ensure!(count > 0, "{} ring: no error was signalled", name(index));
         Ok(())
     }
@@ -343,7 +342,7 @@ impl Rig {
         std::thread::sleep(LOOK);
         let spent = cpu()?.saturating_sub(before);
         ensure!(
-            spent < ALLOWED,
+            spent < scaled(ALLOWED),
             "the worker spins: {spent:?} of CPU in {LOOK:?}"
         );
         for index in [RX, TX] {
@@ -412,18 +411,4 @@ pub fn region(region: &vhost_driver::Region) -> MemoryRegion {
         memory_size: region.size,
         userspace_addr: region.uva,
     }
-}
-
-/// Waits until `condition` holds.
-///
-/// # Errors
-///
-/// It does not for [`PATIENCE`].
-pub fn wait_for(condition: impl Fn() -> bool) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        ensure!(Instant::now() < end, "nothing came within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
 }

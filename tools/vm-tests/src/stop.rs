@@ -19,9 +19,10 @@ use vhost_load::vring::{Vring, RX, TX};
 use vhost_load::worker::Worker;
 use vhost_uapi::{features, netdev, MemoryRegion, PacketSocket, VhostNet, VringAddr};
 
+use crate::patience::{scaled, wait_for};
 use crate::pump::{shape, Pump, Side};
 use crate::report::{Report, Test};
-use crate::rig::{region, wait_for};
+use crate::rig::region;
 
 pub use killed::{holder, owner, OwnerArgs};
 
@@ -125,7 +126,7 @@ fn timed(case: Case<'_>) -> Result<()> {
     let times: Result<Vec<Duration>> = (0..rounds).map(|_| scenario(case)).collect();
     let times = times?;
     ensure!(
-        times.iter().all(|time| *time < ALLOWED),
+        times.iter().all(|time| *time < scaled(ALLOWED)),
         "it took {times:?}, where {ALLOWED:?} are allowed"
     );
     Ok(())
