@@ -212,7 +212,10 @@ fn empty_buffers(node: &Path) -> Result<()> {
     let start = Instant::now();
     let base = rig.vhost().vring_base(RX)?;
     let took = start.elapsed();
-    ensure!(took < scaled(GENEROUS), "GET_VRING_BASE waited for {took:?}");
+    ensure!(
+        took < scaled(GENEROUS),
+        "GET_VRING_BASE waited for {took:?}"
+    );
     ensure!(base == 0, "base is {base}: a packet went into one byte");
     let dropped = || {
         rig.counters()?

@@ -62,12 +62,16 @@ impl Pump {
                 }
                 Ok((rx, tx))
             };
-            std::thread::spawn(move || drive().inspect_err(|err| println!("#   traffic: guest: {err}")))
+            std::thread::spawn(move || {
+                drive().inspect_err(|err| println!("#   traffic: guest: {err}"))
+            })
         };
         let host = {
             let stop = Arc::clone(&stop);
             let drive = move || host(&wire, &stop);
-            std::thread::spawn(move || drive().inspect_err(|err| println!("#   traffic: host: {err:#}")))
+            std::thread::spawn(move || {
+                drive().inspect_err(|err| println!("#   traffic: host: {err:#}"))
+            })
         };
         Self {
             stop,

@@ -21,8 +21,8 @@ use nix::unistd::gettid;
 use vhost_load::worker::Worker;
 use vhost_uapi::VhostNet;
 
+use crate::patience::wait_for;
 use crate::report::{Report, Test};
-use crate::rig::wait_for;
 use crate::stop;
 
 pub use process::{main, Role};

@@ -17,8 +17,8 @@ use vhost_load::worker::Worker;
 use vhost_uapi::VhostNet;
 
 use super::{options, wire, workers, Action, Case, State};
+use crate::patience::wait_for;
 use crate::pump::{Pump, Side};
-use crate::rig::wait_for;
 
 /// Kills a process that owns a device; returns how long it took to be gone.
 pub(super) fn kill_owner(case: Case<'_>) -> Result<Duration> {

@@ -9,7 +9,7 @@ use std::thread;
 use anyhow::{bail, ensure, Context, Result};
 use nix::unistd::gettid;
 
-use crate::rig::wait_for;
+use crate::patience::wait_for;
 
 use super::{expect_refused, open, own, Kind};
 
