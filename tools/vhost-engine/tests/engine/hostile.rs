@@ -7,6 +7,7 @@
 //! arena sees to the first three.
 
 use proptest::prelude::*;
+use vhost_engine::engine::error::Error;
 use vhost_engine::engine::host::Polled;
 use vhost_engine::engine::iotlb;
 use vhost_engine::engine::net::backend::SendError;
@@ -342,4 +343,93 @@ fn an_index_that_moves_to_and_fro_for_ever_does_not_hold_the_worker() {
         assert!(ends.contains(&outcome) || matches!(outcome, Outcome::Broken(_)));
         assert!(rig.mem.calls.get() < 256 * 16);
     }
+}
+
+/// Runs a vring on whose driver's index nobody can rely. Answers the outcome
+/// and the frames or packets moved.
+fn run_once(rig: &mut Rig<'_, '_>, rx: bool, waiting: usize) -> (Outcome, u64) {
+    let before = rig.counters.packets;
+    let outcome = if rx {
+        let mut socket = RxSocket::new(rig.mem, 12);
+        (0..waiting).for_each(|_| socket.push(60, 1));
+        rig.rx(&mut socket)
+    } else {
+        rig.tx(&mut TxSocket::new(rig.mem, 64, 12))
+    };
+    (outcome, rig.counters.packets - before)
+}
+
+fn offer_one(rig: &mut Rig<'_, '_>, rx: bool) {
+    let buf = if rx { inp(GPA, 100) } else { out(GPA, 100) };
+    rig.driver.add(&[buf]);
+}
+
+#[test]
+fn an_index_that_goes_back_below_what_was_used_breaks_the_ring() {
+    for (rx, features) in [
+        (false, V1),
+        (true, V1),
+        (false, V1 | EVENT_IDX),
+        (true, V1 | IN_ORDER),
+    ] {
+        let world = arena(16);
+        let mut rig = Rig::at(&world, features, 3);
+        let idx = rig.driver.place.avail_idx();
+        for _ in 0..4 {
+            offer_one(&mut rig, rx);
+        }
+        assert_eq!(run_once(&mut rig, rx, 4).1, 4);
+        for back in [6, 3, 0] {
+            rig.mem.poke_u16(idx, back);
+            let broken = Outcome::Broken(Error::BadRing);
+            assert_eq!(run_once(&mut rig, rx, 1), (broken, 0), "rx {rx}, {back}");
+            let used = rig.mem.peek_u16(rig.driver.place.used_idx());
+            assert_eq!((rig.queue.base(), used), (7, 7));
+            assert!(rig.driver.would_kick(), "kicks are on");
+        }
+        // The right index, and everything goes on.
+        rig.mem.poke_u16(idx, 7);
+        offer_one(&mut rig, rx);
+        assert_eq!(run_once(&mut rig, rx, 1).1, 1);
+        assert_eq!(rig.queue.base(), 8);
+    }
+}
+
+#[test]
+fn an_index_that_goes_back_over_chains_not_taken_yet_takes_them_away() {
+    for rx in [false, true] {
+        let world = arena(16);
+        let mut rig = Rig::new(&world, V1);
+        let idx = rig.driver.place.avail_idx();
+        for _ in 0..5 {
+            offer_one(&mut rig, rx);
+        }
+        // The ring was looked at: five are known.
+        assert_eq!(rig.queue.kicks_on(rig.mem), Ok(true));
+        rig.mem.poke_u16(idx, 2);
+        let (outcome, moved) = run_once(&mut rig, rx, 5);
+        assert_eq!((outcome, moved), (Outcome::WaitKick, 2), "rx {rx}");
+        rig.mem.poke_u16(idx, 5);
+        assert_eq!(run_once(&mut rig, rx, 3).1, 3);
+    }
+}
+
+#[test]
+fn an_index_that_goes_back_during_a_run_breaks_it_behind_what_was_read() {
+    let world = arena(16);
+    let mut rig = Rig::new(&world, V1);
+    let idx = rig.driver.place.avail_idx();
+    for _ in 0..5 {
+        offer_one(&mut rig, false);
+    }
+    // Back as soon as the heads are read.
+    let back = move |bytes: &mut [u8], call| {
+        if call == 3 {
+            bytes[(idx - BASE) as usize] = 1;
+        }
+    };
+    rig.mem.intruder.replace(Some(Box::new(back)));
+    let (outcome, moved) = run_once(&mut rig, false, 0);
+    assert_eq!((outcome, moved), (Outcome::Broken(Error::BadRing), 5));
+    assert_eq!(rig.mem.peek_u16(rig.driver.place.used_idx()), 5);
 }
