@@ -112,6 +112,20 @@ impl VhostNet {
         self.read_words(numbers::SET_FEATURES_ARRAY, &array)
     }
 
+    /// One of the calls on feature arrays, on `array` where it is: the words behind the first one, which becomes their count.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for another request, or an array without a word.
+    pub fn features_array_in_place(&self, request: u64, array: &mut [u64]) -> Result {
+        let count = array.len().saturating_sub(1) as u64; // CAST: Widens.
+        if let Some(first) = array.first_mut() {
+            *first = count;
+        }
+        let result = sys::ioctl_features_array(self.as_fd(), request, array);
+        result.map(|_| ()).context(numbers::name(request))
+    }
+
     fn read_words(&self, request: u64, words: &[u64]) -> Result {
         let result = sys::ioctl_read_words(self.as_fd(), request, words);
         result.map(|_| ()).context(numbers::name(request))

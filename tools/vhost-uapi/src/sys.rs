@@ -2,6 +2,7 @@
 
 //! The system calls that no crate wraps safely. The only `unsafe` of the tools.
 
+use crate::numbers;
 use nix::errno::Errno;
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
@@ -103,6 +104,21 @@ pub(crate) fn ioctl_read_words(
     // SAFETY: The direction bits say that the kernel does not write. A length inside `words` that lies makes it read, at
     // worst, what lies behind them, which no Rust code observes.
     Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, words.as_ptr()) })
+}
+
+/// ioctl(2) on a feature array, which says itself how long it is.
+pub(crate) fn ioctl_features_array(
+    fd: BorrowedFd<'_>,
+    request: u64,
+    array: &mut [u64],
+) -> nix::Result<i32> {
+    let known = [numbers::GET_FEATURES_ARRAY, numbers::SET_FEATURES_ARRAY].contains(&request);
+    let fits = |count: &u64| usize::try_from(*count).is_ok_and(|count| count < array.len());
+    if !known || !array.first().is_some_and(fits) {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: `array` is exclusive, and the kernel reads or writes no more of it than the first word says, which it reads once.
+    Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, array.as_mut_ptr()) })
 }
 
 /// Bytes that end where a page begins that nobody may touch: a call that goes past them gets EFAULT.

@@ -15,6 +15,7 @@ use vhost_load::session::SessionOptions;
 use vhost_load::vring::{RX, TX};
 use vhost_uapi::{features, netdev, numbers, PacketSocket, StuckPage, VhostNet};
 
+use crate::arrays;
 use crate::patience::{patience, scaled, wait_for};
 use crate::raw_ring::{Desc, NEXT, WRITE};
 use crate::report::{Report, Test};
@@ -59,6 +60,11 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
         let call = numbers::name(*request);
         let name = format!("{call} stuck at its argument: fdinfo and the window answer");
         tests.push(Test::new(name, move || stuck(node, *request)));
+    }
+    for set in [false, true] {
+        let call = if set { "set" } else { "get" };
+        let name = format!("features {call} as an array without end: a signal ends it");
+        tests.push(Test::new(name, move || arrays::interrupted(node, set)));
     }
     tests.push(Test::new("rx: chains of 1,023 empty buffers", move || {
         empty_buffers(node)

@@ -23,6 +23,8 @@ use crate::rig::{name, Rig, PACKET};
 const BEHIND: u16 = 8;
 const REPAIRED: u16 = 9;
 const LATER: u16 = 10;
+/// Descriptors of a ring.
+const RING_SIZE: u16 = 16;
 
 /// Tests wait most of the time.
 const THREADS: usize = 4;
@@ -55,8 +57,9 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
             let name = format!("{}: {}", variant.name, poison.name);
             tests.push(Test::new(name, move || poisoned(variant, poison)));
         }
-        let whole: [Whole; 3] = [
+        let whole: [Whole; 4] = [
             ("avail index that jumps", jump),
+            ("avail index that goes back", back),
             ("kick with nothing", nothing),
             ("ring memory unmapped while running", unmapped),
         ];
@@ -82,7 +85,7 @@ fn variants(node: &Path) -> Vec<Variant> {
             let options = SessionOptions {
                 node: node.to_owned(),
                 features: 1 << features::VERSION_1 | event,
-                ring_size: 16,
+                ring_size: u32::from(RING_SIZE),
                 buffer_bytes: [64 << 10, 512 << 10],
                 sndbuf,
                 ..SessionOptions::default()
@@ -264,6 +267,16 @@ fn other_works(rig: &Rig, index: u32) -> Result<()> {
 
 /// An avail index further ahead than the ring is long.
 fn jump(variant: &Variant) -> Result<()> {
+    wrong_index(variant, 1 + RING_SIZE + 1)
+}
+
+/// An avail index that goes back below what was used.
+fn back(variant: &Variant) -> Result<()> {
+    wrong_index(variant, 0)
+}
+
+/// An avail index that cannot be, behind one used chain.
+fn wrong_index(variant: &Variant, wrong: u16) -> Result<()> {
     let index = variant.index;
     let rig = Rig::new(&variant.options)?;
     let ring = rig.ring(index);
@@ -282,7 +295,7 @@ fn jump(variant: &Variant) -> Result<()> {
 
     rig.good(index, 1, REPAIRED);
     rig.good(index, 2, BEHIND);
-    ring.publish(1 + ring.num() + 1);
+    ring.publish(wrong);
     rig.kick(index)?;
     broken(&rig, index)?;
     rig.counters()?.expect(&before, index, "ring-errors", 2)?;

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arrays;
 pub mod foreign;
 pub mod found;
 pub mod hostile;

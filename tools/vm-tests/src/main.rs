@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
-use vm_tests::{foreign, found, hostile, ioctls, published, stop, windows, workers};
+use vm_tests::{arrays, foreign, found, hostile, ioctls, published, stop, windows, workers};
 
 /// Tests of a vhost-net driver
 #[derive(Debug, Parser)]
@@ -71,6 +71,13 @@ enum Command {
         /// What its worker is to be
         kind: u8,
     },
+    /// Part of `found`: pass a feature array without end
+    #[command(hide = true)]
+    LongArray {
+        /// Whether to set features, or to get them
+        #[arg(action = clap::ArgAction::Set)]
+        set: bool,
+    },
     /// Part of `ioctls`: use a device that is another process's
     #[command(hide = true)]
     Foreign,
@@ -116,6 +123,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),
         Command::WorkerProcess { role, kind } => workers::main(*role, *kind).map(|()| true),
+        Command::LongArray { set } => arrays::main(*set).map(|()| true),
         Command::Foreign => {
             foreign::main();
             Ok(true)
