@@ -9,6 +9,7 @@ pub mod foreign;
 pub mod found;
 pub mod hostile;
 pub mod ioctls;
+pub mod parameters;
 pub mod patience;
 pub mod poison;
 pub mod published;

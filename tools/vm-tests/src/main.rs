@@ -12,7 +12,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
-use vm_tests::{arrays, foreign, found, hostile, ioctls, published, stop, windows, workers};
+use vm_tests::{
+    arrays, foreign, found, hostile, ioctls, parameters, published, stop, windows, workers,
+};
 
 /// Tests of a vhost-net driver
 #[derive(Debug, Parser)]
@@ -49,6 +51,12 @@ enum Command {
     Windows,
     /// Faults that were found once
     Found,
+    /// What the module's parameters change: prints it, to be compared
+    Parameters {
+        /// Entries that an address map keeps, if that is to be seen
+        #[arg(long)]
+        entries: Option<u64>,
+    },
     /// Workers of both kinds
     Workers,
     /// Control calls, compared with another driver's
@@ -121,6 +129,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Windows => suite("windows", &|report| windows::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
         Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),
+        Command::Parameters { entries } => parameters::print(node, *entries).map(|()| true),
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),
         Command::WorkerProcess { role, kind } => workers::main(*role, *kind).map(|()| true),
         Command::LongArray { set } => arrays::main(*set).map(|()| true),
