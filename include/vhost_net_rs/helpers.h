@@ -141,6 +141,11 @@ struct vnr_socket {
 bool vnr_socket_of(struct file *file, struct vnr_socket *out);
 /* A packet for the guest waits in the socket. */
 bool vnr_socket_has_data(const struct vnr_socket *socket);
+/*
+ * It is a tun whose packets have no Ethernet header (IFF_TUN). Sleeps, for the
+ * network's own lock too.
+ */
+bool vnr_socket_is_bare(const struct vnr_socket *socket);
 /* The socket takes batches: a tun or tap without a limit on its send buffer. */
 bool vnr_socket_batches(const struct vnr_socket *socket);
 

@@ -55,6 +55,21 @@ bool vnr_socket_has_data(const struct vnr_socket *socket)
 	return !skb_queue_empty_lockless(&socket->sock->sk->sk_receive_queue);
 }
 
+bool vnr_socket_is_bare(const struct vnr_socket *socket)
+{
+	struct file *file = socket->file;
+
+	if (socket->kind != VNR_SOCKET_TUN)
+		return false;
+
+	/*
+	 * The only word that tun has for it: this call is for IFF_TAP alone,
+	 * and refuses another before it looks at the address, which is bad.
+	 */
+	return file->f_op->unlocked_ioctl(file, TUNGETFILTER, ULONG_MAX) ==
+	       -EINVAL;
+}
+
 bool vnr_socket_batches(const struct vnr_socket *socket)
 {
 	/* A packet socket would take the batch for an address of user space. */

@@ -25,6 +25,8 @@ static_assert(L1_CACHE_BYTES >= 2 * VNR_TX_MAX_HEADER);
 
 struct vnr_tx {
 	struct vnr_socket socket;
+	/* The socket would take the frames of a batch for Ethernet. */
+	bool bare;
 	/* In bytes; part of pad. */
 	u32 header_len;
 	/* From the start of a buffer to the frame behind its header. */
@@ -46,6 +48,7 @@ struct vnr_tx *vnr_tx_alloc(const struct vnr_socket *socket)
 		return NULL;
 
 	tx->socket = *socket;
+	tx->bare = vnr_socket_is_bare(socket);
 	tx->ctl.type = TUN_MSG_PTR;
 	tx->ctl.ptr = tx->frame;
 	vnr_tx_prepare(tx, 0);
@@ -80,7 +83,10 @@ u32 vnr_tx_prepare(struct vnr_tx *tx, u32 header_len)
 	tx->pad = SKB_DATA_ALIGN(NET_IP_ALIGN + NET_SKB_PAD + headroom +
 				 tx->header_len);
 
-	return vnr_socket_batches(&tx->socket) ? VNR_TX_BATCH : 0;
+	if (tx->bare || !vnr_socket_batches(&tx->socket))
+		return 0;
+
+	return VNR_TX_BATCH;
 }
 
 /*
