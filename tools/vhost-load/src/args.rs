@@ -2,15 +2,16 @@
 
 //! The command line.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
+use crate::backend::Kind;
 use crate::inject::Fault;
 
 /// Plays a guest's network driver against a vhost-net device, without a guest.
 ///
-/// The rings are in this process's memory, the other end of the wire is a packet socket on the tap. Every payload is
-/// checked: nothing may be lost, reordered, corrupted or duplicated. One line of results goes to standard output.
+/// The rings are in this process's memory, the other end of the wire is a packet socket on the tap's interface, or on the
+/// peer of a veth. Every payload is checked: nothing may be lost, reordered, corrupted or duplicated. One line of results goes to standard output.
 ///
 /// Exit status: 0 if all is well, 1 if a check failed, 2 if the run could not be set up.
 #[derive(Debug, Parser)]
@@ -44,6 +45,17 @@ pub struct RrOptions {
     /// The others.
     #[command(flatten)]
     pub common: Options,
+}
+
+/// What an XDP program on the tap does with the guest's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Xdp {
+    /// They go on
+    Pass,
+    /// All are dropped: none may arrive
+    Drop,
+    /// They leave through the veth --via, and what comes in there is redirected to the tap
+    Redirect,
 }
 
 /// Options of all modes.
@@ -110,15 +122,33 @@ pub struct Options {
     /// Detach and attach the backend every MS milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub reattach: Option<u64>,
-    /// Send buffer of the tap in bytes [default: unlimited]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(i32).range(1..))]
-    pub sndbuf: Option<i32>,
-    /// Use this macvtap interface as backend
-    #[arg(long, value_name = "IFNAME", requires = "wire")]
-    pub macvtap: Option<String>,
-    /// Interface at the other end of the wire [default: the tap]
+    /// What is behind the rings
+    #[arg(long, value_name = "KIND", default_value = "tap")]
+    pub backend: Kind,
+    /// Interface of the backend; a tap or tun of this name is made if there is none [default: a new tap]
+    #[arg(long, value_name = "IFNAME")]
+    pub ifname: Option<String>,
+    /// Interface at the other end of the wire: with macvtap, ipvtap, packet and --via the peer of a veth [default: the tap]
     #[arg(long, value_name = "IFNAME")]
     pub wire: Option<String>,
+    /// Send buffer of the backend in bytes [default: unlimited; of a packet socket, the system's]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(i32).range(1..))]
+    pub sndbuf: Option<i32>,
+    /// Have the interface wait while the tap's ring is full, in place of dropping (IFF_BACKPRESSURE); needs --flood
+    #[arg(long, requires = "flood")]
+    pub backpressure: bool,
+    /// Send to the guest without waiting for it, through the interface's queueing discipline
+    #[arg(long)]
+    pub flood: bool,
+    /// Detach and attach the queue of the tap or tun every MS milliseconds (TUNSETQUEUE)
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub requeue: Option<u64>,
+    /// Attach an XDP program to the tap
+    #[arg(long, value_name = "PROGRAM")]
+    pub xdp: Option<Xdp>,
+    /// Interface that --xdp redirect redirects to: a veth whose peer is --wire
+    #[arg(long, value_name = "IFNAME", requires = "wire")]
+    pub via: Option<String>,
     /// Have a kernel thread as worker (true), or a thread of this process (false)
     #[arg(long, value_name = "BOOL")]
     pub kthread: Option<bool>,

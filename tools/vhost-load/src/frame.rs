@@ -3,8 +3,9 @@
 //! The frames that are sent: what they look like, and whether one that arrived is what was sent.
 //!
 //! A frame carries a stamp (flow, sequence number, size, checksum) and filler that depends on the sequence number. Plain frames
-//! have an Ethernet type that no protocol claims, so that the host's stack drops them at once. Frames larger than an MTU
-//! are TCP segments over IPv4, as segmentation offload knows no others.
+//! have an Ethernet type that no protocol claims, so that the host's stack drops them at once. Where only IP passes they are
+//! IPv4 packets of a protocol that nobody has, and frames larger than an MTU are TCP segments, as segmentation offload
+//! knows no others.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -12,15 +13,33 @@ use std::sync::LazyLock;
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// Address of the guest: locally administered.
-pub const GUEST_MAC: Mac = [0x02, 0, 0, 0, 0x56, 0x01];
-/// Address that the guest sends to. It is nobody's, so that the host's stack drops what is sent to it.
-pub const PEER_MAC: Mac = [0x02, 0, 0, 0, 0x56, 0x02];
+/// Who sends or receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Ethernet address.
+    pub mac: Mac,
+    /// IPv4 address.
+    pub ip: [u8; 4],
+}
+
+/// The guest: its addresses are locally administered, and one for documentation.
+pub const GUEST: End = End {
+    mac: [0x02, 0, 0, 0, 0x56, 0x01],
+    ip: [192, 0, 2, 1],
+};
+/// Whom the guest sends to. It is nobody, so that the host's stack drops what is sent to it.
+pub const PEER: End = End {
+    mac: [0x02, 0, 0, 0, 0x56, 0x02],
+    ip: [192, 0, 2, 2],
+};
 
 /// Smallest and largest frame, in bytes with the Ethernet header and without the checksum behind it.
 pub const SIZES: Range<usize> = 60..65536;
 /// Largest frame that needs no segmentation on an ordinary interface.
 pub const MAX_PLAIN: usize = 1514;
+/// IP protocol of plain packets: "for experimentation and testing" (RFC 3692).
+const IPPROTO_EXPERIMENTAL: u8 = 253;
+const IPPROTO_TCP: u8 = 6;
 
 /// Ethernet type of plain frames: "local experimental 1" of IEEE 802.
 const ETH_P_EXPERIMENTAL: u16 = 0x88B5;
@@ -28,30 +47,59 @@ const ETH_P_IP: u16 = 0x0800;
 const ETH_SIZE: usize = 14;
 const IP_SIZE: usize = 20;
 const TCP_SIZE: usize = 20;
+const MOST_HEADERS: usize = ETH_SIZE + IP_SIZE + TCP_SIZE;
 /// TCP payload of a segment.
 const GSO_SIZE: u16 = 1448;
 
 const MAGIC: u32 = 0x7668_6c64;
 const STAMP_SIZE: usize = 24;
-/// The Ethernet addresses are checked by themselves: an answer has others than its question, and the same checksum.
-const CHECKED_FROM: usize = 12;
 
 /// Bytes of the largest virtio-net header.
 pub const MAX_HEADER: usize = 24;
 const HEADER_F_NEEDS_CSUM: u8 = 1;
 const HEADER_GSO_TCPV4: u8 = 1;
 
+/// What a frame is, from its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A frame of a type that no protocol claims.
+    Plain,
+    /// An IPv4 packet of a protocol that nobody has.
+    Ip,
+    /// A TCP segment, to be cut up by whoever needs it smaller.
+    Segment,
+}
+
 /// What all frames of a run have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Bytes.
     pub size: usize,
-    /// Whether the frames are to be segmented by whoever needs them smaller.
-    pub segmented: bool,
+    /// What they are.
+    pub kind: Kind,
+    /// Whether they have no Ethernet header. Not for [`Kind::Plain`], which is nothing else.
+    pub bare: bool,
     /// Sender.
-    pub source: Mac,
+    pub source: End,
     /// Receiver.
-    pub destination: Mac,
+    pub destination: End,
+}
+
+/// The headers of a frame, up to the stamp.
+struct Headers {
+    bytes: [u8; MOST_HEADERS],
+    len: usize,
+}
+
+impl Headers {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 /// What a frame says of itself.
@@ -75,12 +123,22 @@ pub enum Found {
 }
 
 impl Shape {
+    /// Plain frames from the guest.
+    pub fn plain(size: usize) -> Self {
+        Self {
+            size,
+            kind: Kind::Plain,
+            bare: false,
+            source: GUEST,
+            destination: PEER,
+        }
+    }
+
     /// Ethernet type of the frames.
     pub fn protocol(&self) -> u16 {
-        if self.segmented {
-            ETH_P_IP
-        } else {
-            ETH_P_EXPERIMENTAL
+        match self.kind {
+            Kind::Plain => ETH_P_EXPERIMENTAL,
+            Kind::Ip | Kind::Segment => ETH_P_IP,
         }
     }
 
@@ -93,20 +151,35 @@ impl Shape {
         }
     }
 
-    fn stamp_at(&self) -> usize {
-        if self.segmented {
-            ETH_SIZE + IP_SIZE + TCP_SIZE
+    /// Whether a frame is segmented by whoever needs it smaller.
+    pub fn segmented(&self) -> bool {
+        self.kind == Kind::Segment
+    }
+
+    /// Where the IP header is.
+    fn ip_at(&self) -> usize {
+        if self.bare {
+            0
         } else {
             ETH_SIZE
         }
     }
 
+    fn stamp_at(&self) -> usize {
+        self.ip_at()
+            + match self.kind {
+                Kind::Plain => 0,
+                Kind::Ip => IP_SIZE,
+                Kind::Segment => IP_SIZE + TCP_SIZE,
+            }
+    }
+
     /// The virtio-net header of such a frame, without what comes behind its first 10 bytes (virtio 1.3, section 5.1.6.2).
     pub fn header(&self) -> [u8; MAX_HEADER] {
         let mut header = [0; MAX_HEADER];
-        if self.segmented {
-            let headers = (ETH_SIZE + IP_SIZE + TCP_SIZE) as u16; // CAST: 54.
-            let checksum_from = (ETH_SIZE + IP_SIZE) as u16; // CAST: 34.
+        if self.segmented() {
+            let headers = self.stamp_at() as u16; // CAST: 54 at most.
+            let checksum_from = (self.ip_at() + IP_SIZE) as u16; // CAST: 34 at most.
             header[0] = HEADER_F_NEEDS_CSUM;
             header[1] = HEADER_GSO_TCPV4;
             header[2..4].copy_from_slice(&headers.to_le_bytes());
@@ -120,12 +193,7 @@ impl Shape {
     /// Writes the frame of `stamp` over `frame`.
     pub fn write(&self, stamp: Stamp, frame: &mut Vec<u8>) {
         frame.clear();
-        frame.extend(self.destination);
-        frame.extend(self.source);
-        frame.extend(self.protocol().to_be_bytes());
-        if self.segmented {
-            self.write_tcp(frame);
-        }
+        frame.extend(self.headers().get());
         frame.extend(MAGIC.to_le_bytes());
         frame.extend(stamp.flow.to_le_bytes());
         frame.extend(stamp.sequence.to_le_bytes());
@@ -133,8 +201,16 @@ impl Shape {
         frame.extend([0; 4]);
         let room = self.size.saturating_sub(frame.len());
         frame.extend(filler(stamp, room));
-        let checksum = checksum(frame, self.stamp_at() + STAMP_SIZE);
+        let checksum = checksum(&frame[self.stamp_at()..]);
         self.put_checksum(frame, checksum);
+    }
+
+    /// Makes a frame that was read the answer to itself: its headers are turned round, and in no checksum of ours.
+    pub fn answer(&self, frame: &mut [u8]) {
+        let headers = self.reversed().headers();
+        if let Some(start) = frame.get_mut(..headers.len) {
+            start.copy_from_slice(headers.get());
+        }
     }
 
     fn put_checksum(&self, frame: &mut [u8], checksum: u32) {
@@ -142,43 +218,60 @@ impl Shape {
         frame[end - 4..end].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// IPv4 and TCP headers, with the sum over the pseudo header where the TCP checksum will be.
-    fn write_tcp(&self, frame: &mut Vec<u8>) {
-        let ip_len = (self.size - ETH_SIZE) as u16; // CAST: Below 65536.
-        let tcp_len = ip_len - IP_SIZE as u16; // CAST: 20.
-        let (from, to) = ([192, 0, 2, 1], [192, 0, 2, 2]);
-        let mut ip = [
-            0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        ];
-        ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
-        ip[12..16].copy_from_slice(&from);
-        ip[16..20].copy_from_slice(&to);
+    /// What is in front of the stamp.
+    fn headers(&self) -> Headers {
+        let mut headers = Headers {
+            bytes: [0; MOST_HEADERS],
+            len: 0,
+        };
+        if !self.bare {
+            headers.push(&self.destination.mac);
+            headers.push(&self.source.mac);
+            headers.push(&self.protocol().to_be_bytes());
+        }
+        let ip_len = (self.size - self.ip_at()) as u16; // CAST: Below 65536.
+        match self.kind {
+            Kind::Plain => {}
+            Kind::Ip => headers.push(&self.ip_header(ip_len, IPPROTO_EXPERIMENTAL)),
+            Kind::Segment => {
+                headers.push(&self.ip_header(ip_len, IPPROTO_TCP));
+                headers.push(&self.tcp_header(ip_len - IP_SIZE as u16)); // CAST: 20.
+            }
+        }
+        headers
+    }
+
+    fn ip_header(&self, len: u16, protocol: u8) -> [u8; IP_SIZE] {
+        let mut ip = [0; IP_SIZE];
+        ip[0] = 0x45;
+        ip[2..4].copy_from_slice(&len.to_be_bytes());
+        ip[6..10].copy_from_slice(&[0x40, 0, 64, protocol]);
+        ip[12..16].copy_from_slice(&self.source.ip);
+        ip[16..20].copy_from_slice(&self.destination.ip);
         let sum = ones_complement_sum(&ip);
         ip[10..12].copy_from_slice(&(!sum).to_be_bytes());
-        frame.extend(ip);
+        ip
+    }
 
+    /// A TCP header, with the sum over the pseudo header where the checksum will be.
+    fn tcp_header(&self, len: u16) -> [u8; TCP_SIZE] {
         let mut pseudo = [0; 12];
-        pseudo[..4].copy_from_slice(&from);
-        pseudo[4..8].copy_from_slice(&to);
-        pseudo[9] = 6;
-        pseudo[10..].copy_from_slice(&tcp_len.to_be_bytes());
-        let ports = [0x56, 0x01, 0x56, 0x02];
+        pseudo[..4].copy_from_slice(&self.source.ip);
+        pseudo[4..8].copy_from_slice(&self.destination.ip);
+        pseudo[9] = IPPROTO_TCP;
+        pseudo[10..].copy_from_slice(&len.to_be_bytes());
         let mut tcp = [0; TCP_SIZE];
-        tcp[..4].copy_from_slice(&ports);
+        tcp[..4].copy_from_slice(&[0x56, 0x01, 0x56, 0x02]);
         tcp[12..14].copy_from_slice(&[0x50, 0x10]);
         tcp[14..16].copy_from_slice(&[0xff, 0xff]);
         tcp[16..18].copy_from_slice(&ones_complement_sum(&pseudo).to_be_bytes());
-        frame.extend(tcp);
+        tcp
     }
 
     /// Looks at a received frame and the virtio-net header in front of it, which is all zero if there was none.
     pub fn read(&self, header: &[u8], frame: &[u8]) -> Found {
-        let field = |at: usize, len: usize| frame.get(at..at + len);
         let start = self.stamp_at();
-        let magic = field(start, 4);
-        if field(12, 2) != Some(&self.protocol().to_be_bytes())
-            || magic != Some(&MAGIC.to_le_bytes())
-        {
+        if frame.get(start..start + 4) != Some(&MAGIC.to_le_bytes()) {
             return self.without_magic(frame);
         }
         let stamp = Stamp {
@@ -192,13 +285,10 @@ impl Shape {
         if frame.len() != self.size {
             return wrong(format!("{} bytes in place of {}", frame.len(), self.size));
         }
-        if field(0, 6) != Some(&self.destination) || field(6, 6) != Some(&self.source) {
-            return wrong(format!("Ethernet addresses {:02x?}", &frame[..12]));
+        if !frame.starts_with(self.headers().get()) {
+            return wrong(format!("headers {:02x?}", &frame[..start]));
         }
-        let (expected, found) = (
-            checksum(frame, start + STAMP_SIZE),
-            u32_at(frame, start + 20),
-        );
+        let (expected, found) = (checksum(&frame[start..]), u32_at(frame, start + 20));
         if expected != found {
             return wrong(format!("checksum {found:#010x}, computed {expected:#010x}"));
         }
@@ -211,7 +301,11 @@ impl Shape {
 
     /// A frame between our addresses and without our mark can only be one of ours that was damaged.
     fn without_magic(&self, frame: &[u8]) -> Found {
-        if frame.get(..6) == Some(&self.destination) && frame.get(6..12) == Some(&self.source) {
+        // Of an Ethernet header the two addresses; of an IP header all of it.
+        let addresses = if self.bare { IP_SIZE } else { 12 };
+        let headers = self.headers();
+        let ours = headers.get().get(..addresses);
+        if frame.get(..addresses) == ours {
             let start = &frame[..frame.len().min(48)];
             return Found::Corrupted(format!(
                 "a packet of {} bytes without a stamp: {start:02x?}",
@@ -230,15 +324,11 @@ fn u32_at(frame: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// CRC over the frame, with four zero bytes in place of the checksum, which ends at `stamp_end`.
-fn checksum(frame: &[u8], stamp_end: usize) -> u32 {
-    let (stamped, rest) = frame.split_at(stamp_end.min(frame.len()));
+/// CRC of a frame from its stamp on, with four zero bytes in place of the checksum, which ends the stamp.
+fn checksum(stamped: &[u8]) -> u32 {
+    let (stamp, rest) = stamped.split_at(STAMP_SIZE.min(stamped.len()));
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(
-        stamped
-            .get(CHECKED_FROM..stamped.len().saturating_sub(4))
-            .unwrap_or(&[]),
-    );
+    hasher.update(&stamp[..stamp.len().saturating_sub(4)]);
     hasher.update(&[0; 4]);
     hasher.update(rest);
     hasher.finalize()
@@ -277,12 +367,10 @@ fn ones_complement_sum(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    fn shape(size: usize, segmented: bool) -> Shape {
+    fn shape(size: usize, kind: Kind) -> Shape {
         Shape {
-            size,
-            segmented,
-            source: GUEST_MAC,
-            destination: PEER_MAC,
+            kind,
+            ..Shape::plain(size)
         }
     }
 
@@ -293,35 +381,49 @@ mod tests {
 
     #[test]
     fn frame_reads_as_it_was_written() {
-        for shape in [
-            shape(60, false),
-            shape(1514, false),
-            shape(65535, true),
-            shape(1600, true),
-        ] {
+        let mut shapes = vec![
+            shape(60, Kind::Plain),
+            shape(1514, Kind::Plain),
+            shape(60, Kind::Ip),
+            shape(65535, Kind::Segment),
+            shape(1600, Kind::Segment),
+        ];
+        shapes.extend([60, 1500].map(|size| Shape {
+            bare: true,
+            ..shape(size, Kind::Ip)
+        }));
+        for shape in shapes {
             let mut frame = Vec::new();
             shape.write(STAMP, &mut frame);
             assert_eq!(frame.len(), shape.size);
             assert_eq!(shape.read(&shape.header(), &frame), Found::Sound(STAMP));
+            shape.answer(&mut frame);
+            let back = shape.reversed();
+            assert_eq!(back.read(&back.header(), &frame), Found::Sound(STAMP));
         }
     }
 
     #[test]
     fn any_flipped_bit_is_seen() {
-        let shape = shape(64, false);
-        let mut frame = Vec::new();
-        shape.write(STAMP, &mut frame);
-        for bit in 0..64 * 8 {
-            let mut damaged = frame.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            let found = shape.read(&shape.header(), &damaged);
-            assert!(matches!(found, Found::Corrupted(_)), "bit {bit}: {found:?}");
+        let bare = Shape {
+            bare: true,
+            ..shape(64, Kind::Ip)
+        };
+        for shape in [shape(64, Kind::Plain), shape(64, Kind::Ip), bare] {
+            let mut frame = Vec::new();
+            shape.write(STAMP, &mut frame);
+            for bit in 0..64 * 8 {
+                let mut damaged = frame.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                let found = shape.read(&shape.header(), &damaged);
+                assert!(matches!(found, Found::Corrupted(_)), "bit {bit}: {found:?}");
+            }
         }
     }
 
     #[test]
     fn frame_of_another_size_or_offload_is_corrupted() {
-        let shape = shape(4000, true);
+        let shape = shape(4000, Kind::Segment);
         let mut frame = Vec::new();
         shape.write(STAMP, &mut frame);
         let header = shape.header();
@@ -336,7 +438,7 @@ mod tests {
     #[test]
     fn ip_header_sums_to_all_ones() {
         let mut frame = Vec::new();
-        shape(65535, true).write(STAMP, &mut frame);
+        shape(65535, Kind::Segment).write(STAMP, &mut frame);
         assert_eq!(
             ones_complement_sum(&frame[ETH_SIZE..ETH_SIZE + IP_SIZE]),
             0xffff

@@ -3,9 +3,9 @@
 //! Keeps a sender from running ahead of what the receiver has room for: without it, taps and sockets drop.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Counts what is under way between one sender and one receiver.
 #[derive(Debug)]
@@ -15,6 +15,7 @@ pub struct Gate {
     seen: AtomicU64,
     closed: AtomicBool,
     sender: OnceLock<Thread>,
+    turn: Mutex<()>,
 }
 
 /// How long a sender sleeps at most before it looks again.
@@ -29,6 +30,7 @@ impl Gate {
             seen: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             sender: OnceLock::new(),
+            turn: Mutex::new(()),
         }
     }
 
@@ -74,6 +76,25 @@ impl Gate {
         self.has_room()
     }
 
+    /// To be held by the sender from the look at the room until the packet is sent.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the sender from sending, and waits until all that was sent was seen, `patience` at most. Says whether it was;
+    /// the sender may go on when what is returned is dropped.
+    pub fn pause(&self, patience: Duration) -> Option<MutexGuard<'_, ()>> {
+        let turn = self.turn();
+        let start = Instant::now();
+        while self.seen() < self.total() {
+            if start.elapsed() > patience {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Some(turn)
+    }
+
     /// The sender has sent its last.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -105,5 +126,17 @@ mod tests {
         assert!(!gate.is_finished());
         gate.saw(1);
         assert!(gate.is_finished());
+    }
+
+    #[test]
+    fn pause_waits_until_nothing_is_under_way() {
+        let gate = Gate::new(8);
+        gate.sent(1);
+        assert!(gate.pause(Duration::ZERO).is_none());
+        gate.saw(1);
+        let paused = gate.pause(Duration::ZERO);
+        assert!(paused.is_some() && gate.turn.try_lock().is_err());
+        drop(paused);
+        assert!(gate.turn.try_lock().is_ok());
     }
 }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod backend;
 pub mod check;
 pub mod failure;
 pub mod frame;

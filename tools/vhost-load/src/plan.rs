@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure, Context, Result};
 use vhost_driver::Indirect;
-use vhost_uapi::{features, netdev};
+use vhost_uapi::features;
 
-use crate::args::Options;
-use crate::frame::{Shape, GUEST_MAC, MAX_PLAIN, PEER_MAC, SIZES};
+use crate::args::{Options, Xdp};
+use crate::backend::{self, BackendOptions, Kind};
+use crate::frame::{self, Shape, PEER, SIZES};
 use crate::inject::{Emission, Injection};
 use crate::session::SessionOptions;
 use crate::vring::Cut;
@@ -73,6 +74,7 @@ impl Plan {
             session: session(
                 options,
                 features,
+                BackendOptions::new(options, &shape)?,
                 [bytes(rx_slots, rx_len), bytes(tx_slots, packet)],
             )?,
             count,
@@ -101,6 +103,15 @@ impl Plan {
     /// How many sequence numbers `sent` packets use up, with the fault among them.
     pub fn sequences(&self, sent: u64) -> u64 {
         (sent + self.count).saturating_sub(self.total())
+    }
+
+    /// How many sequence numbers are to arrive of `sent` packets to the wire.
+    pub fn arriving(&self, sent: u64) -> u64 {
+        if self.options.xdp == Some(Xdp::Drop) {
+            0
+        } else {
+            self.sequences(sent)
+        }
     }
 
     /// With how many buffers left the rx ring is refilled: with too few for a packet at the latest, as the device waits then.
@@ -156,22 +167,24 @@ fn shape(options: &Options, features: u128) -> Result<Shape> {
         "--size {} is not in 60..=65535",
         options.size
     );
-    let large = options.size > MAX_PLAIN;
-    let segmented = large && !options.jumbo;
+    let most = backend::max_plain(options.backend);
+    let segmented = options.size > most && !options.jumbo;
     ensure!(
         !segmented || !features::has(features, features::ANY_LAYOUT),
-        "with any_layout the tap has no header that could ask for segmentation: add --jumbo, or --size {MAX_PLAIN} at most"
+        "with any_layout the tap has no header that could ask for segmentation: add --jumbo, or --size {most} at most"
     );
-    let source = match &options.macvtap {
-        // A macvtap gets what is sent to its own address only.
-        Some(name) => netdev::address(name)?,
-        None => GUEST_MAC,
+    let kind = match options.backend {
+        _ if segmented => frame::Kind::Segment,
+        // Nothing else finds its way there.
+        Kind::Tun | Kind::Ipvtap => frame::Kind::Ip,
+        Kind::Tap | Kind::Macvtap | Kind::Packet => frame::Kind::Plain,
     };
     Ok(Shape {
         size: options.size,
-        segmented,
-        source,
-        destination: PEER_MAC,
+        kind,
+        bare: options.backend == Kind::Tun,
+        source: backend::guest(options)?,
+        destination: PEER,
     })
 }
 
@@ -253,7 +266,12 @@ fn receive_buffers(
     Ok((len, slots))
 }
 
-fn session(options: &Options, features: u128, buffer_bytes: [u64; 2]) -> Result<SessionOptions> {
+fn session(
+    options: &Options,
+    features: u128,
+    backend: BackendOptions,
+    buffer_bytes: [u64; 2],
+) -> Result<SessionOptions> {
     let entries = if options.chain > 1 { options.chain } else { 0 };
     let entries = u16::try_from(entries).context("--chain")?;
     let num = u16::try_from(options.ring_size).context("--ring-size")?;
@@ -262,7 +280,6 @@ fn session(options: &Options, features: u128, buffer_bytes: [u64; 2]) -> Result<
         "indirect tables of {entries} descriptors for a ring of {num} take more than {} MiB",
         BUFFER_LIMIT >> 20
     );
-    let jumbo = options.jumbo && options.size > MAX_PLAIN;
     Ok(SessionOptions {
         node: options.device.clone(),
         features,
@@ -273,9 +290,7 @@ fn session(options: &Options, features: u128, buffer_bytes: [u64; 2]) -> Result<
         regions: options.regions,
         identity: options.identity,
         busyloop: options.busyloop,
-        sndbuf: options.sndbuf.unwrap_or(i32::MAX),
-        macvtap: options.macvtap.clone(),
-        mtu: jumbo.then_some(options.size as u32 - 14), // CAST: Below 65536.
+        backend,
         kthread: options.kthread,
     })
 }
@@ -339,6 +354,31 @@ mod tests {
         assert!(refusal(&["--identity", "--regions", "2"]).contains("--regions 1"));
         assert!(refusal(&["--inject", "swap", "--count", "3"]).contains("--count 4"));
         assert!(refusal(&["--count", "0"]).contains("--count"));
+        for (args, reason) in [
+            ("--backend packet", "--backend packet needs --ifname"),
+            ("--backend macvtap --ifname lo", "and --wire"),
+            (
+                "--backend packet --ifname lo --wire lo --jumbo",
+                "--jumbo is for --backend tap",
+            ),
+            (
+                "--backend packet --ifname lo --wire lo --requeue 5",
+                "--requeue is for",
+            ),
+            ("--backend tun --xdp pass", "--xdp is for --backend tap"),
+            ("--xdp pass --size 9000", "--size 1514 at most"),
+            ("--xdp redirect", "--via go together"),
+            ("--xdp pass --via lo --wire lo", "--via go together"),
+            ("--via lo --xdp redirect", "--wire"),
+            ("--backpressure", "--flood"),
+        ] {
+            let args: Vec<&str> = args.split(' ').collect();
+            assert!(
+                refusal(&args).contains(reason),
+                "{args:?}: {}",
+                refusal(&args)
+            );
+        }
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub struct Report {
     pub rx_used_idx: u16,
     /// How often the backend was detached and attached.
     pub reattached: u64,
+    /// How often the backend's queue was detached and attached.
+    pub requeued: u64,
     /// Median of the round trip times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ns: Option<u64>,
@@ -96,6 +98,8 @@ pub struct Measured {
     pub worker_cpu: Option<Duration>,
     /// Reattachments.
     pub reattached: u64,
+    /// Reattachments of the queue.
+    pub requeued: u64,
     /// Frames the capture had no room for.
     pub capture_drops: u64,
     /// Round trip times.
@@ -159,6 +163,7 @@ impl Report {
             rx_avail_idx: rx.queue.avail_idx(),
             rx_used_idx: rx.queue.used_idx(),
             reattached: measured.reattached,
+            requeued: measured.requeued,
             p50_ns: percent(50),
             p99_ns: percent(99),
             max_ns: percent(100),

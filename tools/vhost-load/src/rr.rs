@@ -19,7 +19,7 @@ use crate::guest::{RxHalf, TxHalf};
 use crate::inject::{Fault, Injection};
 use crate::plan::Plan;
 use crate::report::{Measured, Report};
-use crate::run::{self, Station, Stopper};
+use crate::run::{self, Mode, Station, Stopper};
 use crate::session::Session;
 use crate::wire::{self, Wire};
 
@@ -41,7 +41,7 @@ pub fn run(plan: &Plan, options: &RrOptions) -> Result<Report> {
         !plan.options.no_verify,
         "rr always checks: leave out --no-verify"
     );
-    let mut session = run::open(plan)?;
+    let mut session = run::open(plan, Mode::Rr)?;
     let wire = run::open_wire(plan, &session)?;
     let measured = drive(plan, options, &mut session, &wire)?;
     Report::new("rr", plan, &mut session, measured)
@@ -67,7 +67,7 @@ fn drive(plan: &Plan, options: &RrOptions, session: &mut Session, wire: &Wire) -
             run::pin_peer(plan)?;
             run::finding(wire.echo(injection, &stop))
         });
-        let answered = station.traffic(plan, &mut measured, || guest.run());
+        let answered = station.traffic(plan, &mut measured, None, || guest.run());
         drop(stopper);
         let echoed = run::join(host)?;
 

@@ -2,14 +2,16 @@
 
 //! What all modes share: set-up, the threads beside the driver, the end.
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 use vhost_driver::{GuestMemory, RingLayout};
 
+use crate::args::Xdp;
 use crate::failure::Failure;
+use crate::gate::Gate;
 use crate::plan::Plan;
 use crate::report::Measured;
 use crate::session::{Device, Session};
@@ -27,12 +29,44 @@ impl Drop for Stopper<'_> {
     }
 }
 
+/// What a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Guest to host.
+    Tx,
+    /// Host to guest.
+    Rx,
+    /// Both ways.
+    Rr,
+}
+
+/// Checks that the options mean something to this mode.
+fn check_mode(plan: &Plan, mode: Mode) -> Result<()> {
+    let options = &plan.options;
+    let refusals = [
+        (options.flood && mode != Mode::Rx, "--flood is for rx"),
+        (
+            options.xdp == Some(Xdp::Drop) && mode != Mode::Tx,
+            "--xdp drop is for tx: it drops what the guest sends",
+        ),
+        (
+            options.requeue.is_some() && mode == Mode::Rr,
+            "--requeue is for tx and rx: answers to a queue that is detached are dropped",
+        ),
+    ];
+    for (refused, why) in refusals {
+        ensure!(!refused, why);
+    }
+    Ok(())
+}
+
 /// Opens the session of a plan, and puts driver and worker on their CPUs.
 ///
 /// # Errors
 ///
 /// Those of the set-up.
-pub fn open(plan: &Plan) -> Result<Session> {
+pub fn open(plan: &Plan, mode: Mode) -> Result<Session> {
+    check_mode(plan, mode)?;
     let session = Session::open(&plan.session)?;
     if let Some(cpu) = plan.options.worker_cpu {
         let worker = session
@@ -51,8 +85,8 @@ pub fn open(plan: &Plan) -> Result<Session> {
 
 /// Name of the interface at the other end of the wire.
 pub fn wire_name(plan: &Plan, session: &Session) -> String {
-    let tap = session.device.tap.name();
-    plan.options.wire.as_deref().unwrap_or(tap).to_owned()
+    let own = session.device.backend.name();
+    plan.options.wire.as_deref().unwrap_or(own).to_owned()
 }
 
 /// Opens the other end of the wire, for frames as the guest sends them.
@@ -61,7 +95,8 @@ pub fn wire_name(plan: &Plan, session: &Session) -> String {
 ///
 /// Those of [`Wire::open`].
 pub fn open_wire(plan: &Plan, session: &Session) -> Result<Wire> {
-    let wire = Wire::open(&wire_name(plan, session), plan.shape);
+    let bypass = !plan.options.flood;
+    let wire = Wire::open(&wire_name(plan, session), plan.shape, bypass);
     wire.context("the other end of the wire")
 }
 
@@ -101,8 +136,9 @@ impl Station {
         self.worker.as_ref().and_then(Worker::cpu_time)
     }
 
-    /// Attaches the backend and runs `driver`, which returns how long it took. If the plan has it so, the backend is
-    /// detached and attached meanwhile. Returns what was found wrong, if anything was.
+    /// Attaches the backend and runs `driver`, which returns how long it took. If the plan has it so, the backend, or its
+    /// queue, is detached and attached meanwhile; the latter while `gate` lets nothing pass, as an interface drops what it
+    /// has no queue for. Returns what was found wrong, if anything was.
     ///
     /// # Errors
     ///
@@ -111,6 +147,7 @@ impl Station {
         &self,
         plan: &Plan,
         measured: &mut Measured,
+        gate: Option<&Gate>,
         driver: impl FnOnce() -> Result<Duration, Failure>,
     ) -> Result<Result<(), String>> {
         let stop = AtomicBool::new(false);
@@ -118,16 +155,17 @@ impl Station {
         let before = self.cpu_time();
         thread::scope(|scope| {
             let stopper = Stopper(&stop);
+            let stop = &stop;
             let every = plan.options.reattach.map(Duration::from_millis);
-            let reattach = every.map(|every| {
-                let stop = &stop;
-                scope.spawn(move || self.reattach(every, stop))
-            });
+            let reattach = every.map(|every| scope.spawn(move || self.reattach(every, stop)));
+            let every = plan.options.requeue.map(Duration::from_millis);
+            let requeue = every.map(|every| scope.spawn(move || self.requeue(every, gate, stop)));
             let driven = finding(driver());
             drop(stopper);
             let spent = self.cpu_time().zip(before);
             measured.worker_cpu = spent.map(|(after, before)| after.saturating_sub(before));
             let reattached = finding(reattach.map_or(Ok(0), join))?;
+            measured.requeued = finding(requeue.map_or(Ok(0), join))?.unwrap_or(0);
             let driven = driven?;
             // A device that lost its place is the reason if the driver then waited in vain.
             Ok(reattached.and_then(|count| {
@@ -151,6 +189,31 @@ impl Station {
                 self.device.reload_base(&self.memory, ring, index)?;
             }
             self.device.attach()?;
+            count += 1;
+        }
+    }
+}
+
+impl Station {
+    /// Detaches the backend's queue and attaches it again every so often, until `stop`. Returns how often.
+    fn requeue(
+        &self,
+        every: Duration,
+        gate: Option<&Gate>,
+        stop: &AtomicBool,
+    ) -> Result<u64, Failure> {
+        let mut count = 0;
+        loop {
+            thread::sleep(every);
+            if stop.load(Ordering::Relaxed) {
+                return Ok(count);
+            }
+            let paused = gate.map(|gate| gate.pause(every));
+            if paused.as_ref().is_some_and(Option::is_none) {
+                continue;
+            }
+            self.device.backend.set_attached(false)?;
+            self.device.backend.set_attached(true)?;
             count += 1;
         }
     }

@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 use vhost_driver::CallWhen;
-use vhost_uapi::netdev;
 
 use crate::check::Checker;
 use crate::failure::{Failure, Patience};
@@ -15,9 +14,9 @@ use crate::gate::Gate;
 use crate::guest::RxHalf;
 use crate::plan::Plan;
 use crate::report::{Measured, Report};
-use crate::run::{self, Station, Stopper};
+use crate::run::{self, Mode, Station, Stopper};
 use crate::session::Session;
-use crate::wire::{self, Sending, Wire};
+use crate::wire::{Sending, Wire};
 
 /// How long to wait for a call before looking around.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
@@ -28,11 +27,14 @@ const LOOK_AROUND: Duration = Duration::from_millis(50);
 ///
 /// What kept it from running; what it found wrong is in the report.
 pub fn run(plan: &Plan) -> Result<Report> {
-    let mut session = run::open(plan)?;
+    let mut session = run::open(plan, Mode::Rx)?;
     let wire = run::open_wire(plan, &session)?;
-    // The tap drops what its ring has no room for. Half of it leaves room for what others send.
-    let ring = netdev::tx_queue_len(session.device.tap.name())? / 2;
-    let gate = Gate::new(ring.clamp(1, wire::frames_that_fit(plan.shape.size)));
+    let window = if plan.options.flood {
+        u64::MAX
+    } else {
+        session.device.backend.rx_window(plan.shape.size)?
+    };
+    let gate = Gate::new(window);
     let measured = drive(plan, &mut session, &wire, &gate)?;
     Report::new("rx", plan, &mut session, measured)
 }
@@ -52,7 +54,7 @@ fn drive(plan: &Plan, session: &mut Session, wire: &Wire, gate: &Gate) -> Result
             gate.close();
             run::finding(sent)
         });
-        let received = station.traffic(plan, &mut measured, || receiver.run());
+        let received = station.traffic(plan, &mut measured, Some(gate), || receiver.run());
         drop(stopper);
         let sent = run::join(host)?;
 

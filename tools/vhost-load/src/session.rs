@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A vhost-net device with everything it needs: owner, memory, rings, tap.
+//! A vhost-net device with everything it needs: owner, memory, rings, backend.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,9 @@ use std::sync::Arc;
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use std::os::fd::AsFd;
 use vhost_driver::{Gpa, GuestMemory, Indirect, RingFeatures, RingLayout, Virtqueue};
-use vhost_uapi::{features, netdev, MemoryRegion, Offload, Tap, TapOptions, VhostNet, VringAddr};
+use vhost_uapi::{features, MemoryRegion, VhostNet, VringAddr};
 
+use crate::backend::{Backend, BackendOptions};
 use crate::failure::{ring_name, Failure};
 use crate::vring::{Vring, RX, TX};
 use crate::worker::Worker;
@@ -36,12 +37,8 @@ pub struct SessionOptions {
     pub identity: bool,
     /// Busy polling window of both rings, in microseconds; nothing leaves it alone.
     pub busyloop: Option<u32>,
-    /// Send buffer of the tap in bytes; `i32::MAX` is unlimited.
-    pub sndbuf: i32,
-    /// An interface to use in place of a new tap.
-    pub macvtap: Option<String>,
-    /// Largest packet of the tap, if not the ordinary one.
-    pub mtu: Option<u32>,
+    /// What is behind the rings.
+    pub backend: BackendOptions,
     /// Whether the worker is a kernel thread; nothing leaves it to the module.
     pub kthread: Option<bool>,
 }
@@ -58,9 +55,7 @@ impl Default for SessionOptions {
             regions: 1,
             identity: false,
             busyloop: None,
-            sndbuf: i32::MAX,
-            macvtap: None,
-            mtu: None,
+            backend: BackendOptions::default(),
             kthread: None,
         }
     }
@@ -71,24 +66,24 @@ impl Default for SessionOptions {
 pub struct Device {
     /// The open node.
     pub vhost: VhostNet,
-    /// The backend.
-    pub tap: Tap,
+    /// What is behind the rings.
+    pub backend: Backend,
 }
 
 impl Device {
-    /// Attaches the tap to both rings.
+    /// Attaches the backend to both rings.
     ///
     /// # Errors
     ///
     /// Those of `VHOST_NET_SET_BACKEND`.
     pub fn attach(&self) -> Result<(), Failure> {
         for index in [RX, TX] {
-            self.vhost.set_backend(index, Some(self.tap.as_fd()))?;
+            self.vhost.set_backend(index, Some(self.backend.as_fd()))?;
         }
         Ok(())
     }
 
-    /// Detaches the tap. The device touches neither ring nor buffers when this returns.
+    /// Detaches the backend. The device touches neither ring nor buffers when this returns.
     ///
     /// # Errors
     ///
@@ -225,7 +220,7 @@ impl Session {
 
         let places = Places::new(options)?;
         let memory = places.memory(options)?;
-        let tap = open_tap(options)?;
+        let backend = Backend::open(&options.backend, options.features)?;
         set_features(&vhost, options.features)?;
         set_memory(&vhost, &memory)?;
         let mut rings = Vec::new();
@@ -240,7 +235,7 @@ impl Session {
         let first = memory.base() + places.control_bytes();
         let second = first + options.buffer_bytes[0];
         Ok(Self {
-            device: Arc::new(Device { vhost, tap }),
+            device: Arc::new(Device { vhost, backend }),
             memory,
             rx,
             tx,
@@ -284,29 +279,6 @@ fn set_features(vhost: &VhostNet, features: u128) -> vhost_uapi::Result {
         [low, 0] => vhost.set_features(low),
         words => vhost.set_features_array(&words),
     }
-}
-
-fn open_tap(options: &SessionOptions) -> Result<Tap> {
-    // Without a header on the tap, vhost makes and strips it.
-    let no_header = features::has(options.features, features::ANY_LAYOUT);
-    let header_size = features::net_header_size(options.features);
-    let tap_options = TapOptions {
-        vnet_hdr_size: (!no_header).then_some(header_size),
-        sndbuf: options.sndbuf,
-        offload: Offload::Tcp,
-    };
-    let tap = match &options.macvtap {
-        Some(name) => Tap::open_macvtap(name, &tap_options),
-        None => Tap::create(&tap_options),
-    };
-    let tap = tap.map_err(|err| anyhow!("{err}. A tap needs the tun module and CAP_NET_ADMIN"))?;
-    let name = tap.name();
-    netdev::disable_ipv6(name)?;
-    if let Some(mtu) = options.mtu {
-        netdev::set_mtu(name, mtu)?;
-    }
-    netdev::set_up(name)?;
-    Ok(tap)
 }
 
 fn set_memory(vhost: &VhostNet, memory: &GuestMemory) -> Result<()> {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use vhost_driver::CallWhen;
 use vhost_uapi::netdev;
 
-use crate::check::Tally;
+use crate::args::Xdp;
+use crate::check::{Checker, Tally};
 use crate::failure::{Failure, Patience};
 use crate::frame::Stamp;
 use crate::gate::Gate;
@@ -17,7 +18,7 @@ use crate::guest::TxHalf;
 use crate::inject::Emission;
 use crate::plan::Plan;
 use crate::report::{Measured, Report};
-use crate::run::{self, Station, Stopper};
+use crate::run::{self, Mode, Station, Stopper};
 use crate::session::Session;
 use crate::wire::{self, Wire};
 
@@ -30,7 +31,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 ///
 /// What kept it from running; what it found wrong is in the report.
 pub fn run(plan: &Plan) -> Result<Report> {
-    let mut session = run::open(plan)?;
+    let mut session = run::open(plan, Mode::Tx)?;
     let wire = (!plan.options.no_verify)
         .then(|| run::open_wire(plan, &session))
         .transpose()?;
@@ -41,9 +42,18 @@ pub fn run(plan: &Plan) -> Result<Report> {
     Report::new("tx", plan, &mut session, measured)
 }
 
+/// How many packets may be under way.
+fn window(plan: &Plan, session: &Session) -> u64 {
+    if plan.options.xdp == Some(Xdp::Drop) {
+        u64::MAX
+    } else {
+        session.device.backend.tx_window(plan.shape.size)
+    }
+}
+
 /// A run whose packets are captured and checked.
 fn checked(plan: &Plan, session: &mut Session, wire: &Wire) -> Result<Measured> {
-    let gate = Gate::new(wire::frames_that_fit(plan.shape.size));
+    let gate = Gate::new(window(plan, session));
     let stop = AtomicBool::new(false);
     let mut measured = Measured::default();
     thread::scope(|scope| {
@@ -56,17 +66,29 @@ fn checked(plan: &Plan, session: &mut Session, wire: &Wire) -> Result<Measured> 
         drop(stopper);
         let mut checker = run::join(capture)??;
         sent.unwrap_or_else(|what| checker.fail(what));
-        measured.tally = checker.finish(&[plan.sequences(gate.total())]);
+        measured.tally = finish(plan, checker, gate.total());
         measured.capture_drops = wire.drops()?;
         Ok(measured)
     })
+}
+
+/// What is to be said of a capture, `sent` packets having been sent.
+fn finish(plan: &Plan, checker: Checker, sent: u64) -> Tally {
+    let arriving = plan.arriving(sent);
+    let mut tally = checker.finish(&[arriving]);
+    if arriving == 0 && tally.received > 0 {
+        let received = tally.received;
+        tally.violation(|| format!("not dropped: {received} packets arrived"));
+    }
+    tally
 }
 
 /// Waits until everything sent was captured, or nothing more comes: the check says then what is missing.
 fn await_capture(plan: &Plan, gate: &Gate) {
     let mut patience = Patience::new(plan.stall);
     let mut seen = gate.seen();
-    while seen < gate.total() && patience.wait(String::new).is_ok() {
+    let drops = plan.options.xdp == Some(Xdp::Drop);
+    while !drops && seen < gate.total() && patience.wait(String::new).is_ok() {
         thread::sleep(Duration::from_millis(1));
         if gate.seen() > seen {
             seen = gate.seen();
@@ -90,9 +112,9 @@ fn counted(plan: &Plan, session: &mut Session) -> Result<Measured> {
     };
     match sent {
         Err(what) => tally.violation(|| what),
-        Ok(()) if received != gate.total() => {
-            let sent = gate.total();
-            tally.lost = sent.saturating_sub(received);
+        Ok(()) if received != plan.arriving(gate.total()) => {
+            let (sent, arriving) = (gate.total(), plan.arriving(gate.total()));
+            tally.lost = arriving.saturating_sub(received);
             tally.violation(|| format!("lost: {sent} packets sent, {received} counted by {name}"));
         }
         Ok(()) => {}
@@ -110,7 +132,7 @@ fn drive(
 ) -> Result<Result<(), String>> {
     let station = Station::of(session);
     let tx = TxHalf::new(plan, &mut session.tx, session.buffers[1]);
-    station.traffic(plan, measured, || Sender::new(plan, tx, gate).run())
+    station.traffic(plan, measured, None, || Sender::new(plan, tx, gate).run())
 }
 
 /// The driver's loop.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The host's end of the wire: a packet socket on the tap's interface (or on one that a macvtap's packets come out of).
+//! The host's end of the wire: a packet socket on the tap's interface, or on the one that its packets come out of.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use vhost_uapi::{netdev, PacketSocket};
+use vhost_uapi::{netdev, PacketOptions, PacketSocket};
 
 use crate::check::Checker;
 use crate::failure::{Failure, Patience};
-use crate::frame::{self, Shape, Stamp};
+use crate::frame::{self, Found, Shape, Stamp};
 use crate::gate::Gate;
 use crate::inject::{self, Emission, Injection};
 
-/// Buffer of the packet socket, in bytes.
-const SOCKET_BUFFER: i32 = 32 << 20;
+/// Buffer of a packet socket, in bytes.
+pub const SOCKET_BUFFER: i32 = 32 << 20;
 /// How often a thread that waits looks whether it is over.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
 
@@ -51,18 +51,24 @@ pub struct Sending {
 }
 
 impl Wire {
-    /// Opens the end of the wire on interface `name`. Frames of `shape` arrive here, and the reverse leaves.
+    /// Opens the end of the wire on interface `name`. Frames of `shape` arrive here, and the reverse leaves; with `bypass`
+    /// past the interface's queueing discipline.
     ///
     /// # Errors
     ///
     /// EPERM without CAP_NET_RAW and CAP_NET_ADMIN.
-    pub fn open(name: &str, shape: Shape) -> Result<Self, Failure> {
-        let socket = PacketSocket::open(netdev::index(name)?, shape.protocol())?;
-        socket.set_buffers(SOCKET_BUFFER)?;
+    pub fn open(name: &str, shape: Shape, bypass: bool) -> Result<Self, Failure> {
+        let options = PacketOptions {
+            vnet_hdr_size: Some(PacketSocket::HEADER_SIZE as u32), // CAST: 10.
+            bypass,
+        };
+        let socket = PacketSocket::open_with(netdev::index(name)?, shape.protocol(), options)?;
+        socket.set_rcvbuf(SOCKET_BUFFER)?;
+        socket.set_sndbuf(SOCKET_BUFFER)?;
         Ok(Self { socket, shape })
     }
 
-    /// Receives and checks until `stop`.
+    /// Receives and checks until `stop`, and then what is there.
     ///
     /// # Errors
     ///
@@ -70,8 +76,12 @@ impl Wire {
     pub fn capture(&self, flows: u32, gate: &Gate, stop: &AtomicBool) -> Result<Checker, Failure> {
         let mut checker = Checker::new(flows);
         let mut packet = vec![0; PacketSocket::HEADER_SIZE + frame::SIZES.end];
-        while !stop.load(Ordering::Relaxed) {
+        loop {
+            let over = stop.load(Ordering::Acquire);
             let Some(len) = self.socket.receive(&mut packet)? else {
+                if over {
+                    return Ok(checker);
+                }
                 self.socket.wait(LOOK_AROUND)?;
                 continue;
             };
@@ -81,7 +91,6 @@ impl Wire {
             checker.note(self.shape.read(header, frame));
             gate.saw(checker.tally().received - before);
         }
-        Ok(checker)
     }
 
     /// Frames that the socket had no room for.
@@ -118,12 +127,14 @@ impl Wire {
             if sending.verified || nth == 0 {
                 packet.fill(&shape, Emission::new(nth, sending.injection));
             }
+            let turn = gate.turn();
             // Counted first: the guest may have it before the call returns.
             gate.sent(1);
             while !self.socket.send(&packet.bytes)? {
                 patience.wait(|| format!("the tap's queue takes no more after {nth} packets"))?;
                 std::thread::yield_now();
             }
+            drop(turn);
             nth += 1;
         }
         Ok(())
@@ -157,15 +168,15 @@ impl Wire {
         let Some((header, frame)) = packet.split_at_mut_checked(PacketSocket::HEADER_SIZE) else {
             return Ok(());
         };
-        // Questions that are not sound are answered as they are: the guest is who checks.
+        // Questions of ours that are not sound are answered as they are: the guest is who checks.
         let found = self.shape.read(header, frame);
-        let Some((to, rest)) = frame.split_at_mut_checked(6) else {
+        if found == Found::Foreign {
             return Ok(());
-        };
-        to.swap_with_slice(&mut rest[..6]);
+        }
+        self.shape.answer(frame);
         let hit = |injection: &Injection| {
             found
-                == frame::Found::Sound(Stamp {
+                == Found::Sound(Stamp {
                     flow: 0,
                     sequence: injection.at,
                 })

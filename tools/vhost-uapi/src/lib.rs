@@ -24,11 +24,13 @@ mod raw;
 mod stuck;
 mod sys;
 mod tap;
+mod xdp;
 
 pub use device::{MemoryRegion, VhostNet, VringAddr};
 pub use error::{Error, Result};
 pub use eventfd::{wait_readable, EventFd};
-pub use packet::{PacketSocket, PacketStats};
+pub use packet::{PacketOptions, PacketSocket, PacketStats};
 pub use raw::RawArg;
 pub use stuck::StuckPage;
-pub use tap::{Offload, Tap, TapOptions};
+pub use tap::{Offload, Tap, TapOptions, TunFlags};
+pub use xdp::{XdpAction, XdpLink};

@@ -14,6 +14,7 @@ use crate::sys;
 const PACKET_STATISTICS: i32 = 6;
 const PACKET_VNET_HDR: i32 = 15;
 const PACKET_QDISC_BYPASS: i32 = 20;
+const PACKET_VNET_HDR_SZ: i32 = 24;
 
 /// Bytes of the virtio-net header in front of each frame of a socket that was opened with one.
 const VNET_HDR_SIZE: usize = 10;
@@ -25,6 +26,15 @@ pub struct PacketStats {
     pub packets: u32,
     /// Those that found its buffer full.
     pub drops: u32,
+}
+
+/// How a packet socket is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketOptions {
+    /// Bytes of the virtio-net header in front of each frame, 10 or 12; nothing for frames without one.
+    pub vnet_hdr_size: Option<u32>,
+    /// Whether what is sent goes to the driver without the interface's queueing discipline between.
+    pub bypass: bool,
 }
 
 /// A raw packet socket on one interface and one protocol.
@@ -44,26 +54,55 @@ impl PacketSocket {
     ///
     /// EPERM without CAP_NET_RAW.
     pub fn open(ifindex: i32, protocol: u16) -> Result<Self> {
+        let options = PacketOptions {
+            vnet_hdr_size: Some(VNET_HDR_SIZE as u32), // CAST: 10.
+            bypass: true,
+        };
+        Self::open_with(ifindex, protocol, options)
+    }
+
+    /// [`PacketSocket::open`], as `options` have it.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_NET_RAW, EINVAL for a header of another size.
+    pub fn open_with(ifindex: i32, protocol: u16, options: PacketOptions) -> Result<Self> {
         // Protocol 0: no frames before the socket is bound.
         let flags = SockFlag::SOCK_CLOEXEC;
         let fd = socket::socket(AddressFamily::Packet, SockType::Raw, flags, None)
             .context("packet socket")?;
-        let set = |option| sys::setsockopt(fd.as_fd(), libc::SOL_PACKET, option, 1);
-        set(PACKET_VNET_HDR).context("PACKET_VNET_HDR")?;
-        set(PACKET_QDISC_BYPASS).context("PACKET_QDISC_BYPASS")?;
+        let set = |option, value| sys::setsockopt(fd.as_fd(), libc::SOL_PACKET, option, value);
+        match options.vnet_hdr_size {
+            None => {}
+            Some(10) => set(PACKET_VNET_HDR, 1).context("PACKET_VNET_HDR")?,
+            // CAST: The kernel takes 10 and 12 only.
+            Some(size) => set(PACKET_VNET_HDR_SZ, size as i32).context("PACKET_VNET_HDR_SZ")?,
+        }
+        if options.bypass {
+            set(PACKET_QDISC_BYPASS, 1).context("PACKET_QDISC_BYPASS")?;
+        }
         sys::bind_packet(fd.as_fd(), protocol, ifindex).context("bind packet socket")?;
         Ok(Self { fd })
     }
 
-    /// Asks for buffers of this size, past the system's limit.
+    /// Asks for a receive buffer of this size, past the system's limit.
     ///
     /// # Errors
     ///
     /// EPERM without CAP_NET_ADMIN.
-    pub fn set_buffers(&self, bytes: i32) -> Result {
-        let set = |option| sys::setsockopt(self.fd.as_fd(), libc::SOL_SOCKET, option, bytes);
-        set(libc::SO_RCVBUFFORCE).context("SO_RCVBUFFORCE")?;
-        set(libc::SO_SNDBUFFORCE).context("SO_SNDBUFFORCE")
+    pub fn set_rcvbuf(&self, bytes: i32) -> Result {
+        let option = libc::SO_RCVBUFFORCE;
+        sys::setsockopt(self.fd.as_fd(), libc::SOL_SOCKET, option, bytes).context("SO_RCVBUFFORCE")
+    }
+
+    /// Asks for a send buffer of this size, past the system's limit.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_NET_ADMIN.
+    pub fn set_sndbuf(&self, bytes: i32) -> Result {
+        let option = libc::SO_SNDBUFFORCE;
+        sys::setsockopt(self.fd.as_fd(), libc::SOL_SOCKET, option, bytes).context("SO_SNDBUFFORCE")
     }
 
     /// Sends a header and a frame. Says whether there was room for it; if not, try again.

@@ -253,6 +253,56 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, protocol: u16, ifindex: i32) -> ni
     Ok(())
 }
 
+/// bpf(2) commands that are used here, and the fields of their arguments: 64 bits each, two of 32 bits in some.
+mod bpf {
+    pub(super) const PROG_LOAD: i64 = 5;
+    pub(super) const LINK_CREATE: i64 = 28;
+    pub(super) const PROG_TYPE_XDP: u32 = 6;
+    pub(super) const ATTACH_XDP: u32 = 37;
+}
+
+/// Two 32-bit fields of a structure, in the order in which they are in memory.
+fn pair(first: u32, second: u32) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&first.to_ne_bytes());
+    bytes[4..].copy_from_slice(&second.to_ne_bytes());
+    u64::from_ne_bytes(bytes)
+}
+
+/// bpf(2) of a command that makes a file.
+///
+/// # Safety
+///
+/// Addresses in `attr` must be of memory that `command` may read.
+unsafe fn bpf(command: i64, attr: &[u64]) -> nix::Result<OwnedFd> {
+    // SAFETY: The kernel reads the structure, which is as long as it says. By the contract it may read what that points at.
+    let new = Errno::result(unsafe {
+        libc::syscall(libc::SYS_bpf, command, attr.as_ptr(), size_of_val(attr))
+    })?;
+    // SAFETY: The commands of our callers return a file descriptor that was not open before. CAST: It fits, as all do.
+    Ok(unsafe { OwnedFd::from_raw_fd(new as i32) })
+}
+
+/// Loads an XDP program of whole instructions.
+pub(crate) fn load_xdp(program: &[u64]) -> nix::Result<OwnedFd> {
+    const LICENSE: &std::ffi::CStr = c"GPL";
+    let count = u32::try_from(program.len()).map_err(|_| Errno::E2BIG)?;
+    // CAST: Addresses, as the structure has them.
+    let (program, license) = (program.as_ptr() as u64, LICENSE.as_ptr() as u64);
+    let attr = [pair(bpf::PROG_TYPE_XDP, count), program, license];
+    // SAFETY: `count` instructions and a string that ends are there.
+    unsafe { bpf(bpf::PROG_LOAD, &attr) }
+}
+
+/// Attaches an XDP program to an interface for as long as what is returned is open.
+pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: i32) -> nix::Result<OwnedFd> {
+    // CAST: Neither is below 0.
+    let (program, ifindex) = (program.as_raw_fd() as u32, ifindex as u32);
+    let attr = [pair(program, ifindex), pair(bpf::ATTACH_XDP, 0)];
+    // SAFETY: There are no addresses.
+    unsafe { bpf(bpf::LINK_CREATE, &attr) }
+}
+
 /// setsockopt(2) of an integer.
 pub(crate) fn setsockopt(
     fd: BorrowedFd<'_>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Taps: made anew through `/dev/net/tun`, or the node of a macvtap that exists.
+//! Taps: made through `/dev/net/tun`, or the node of a macvtap that exists.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,11 +18,17 @@ mod request {
     pub(super) const SET_IFF: u64 = request_code_write!(b'T', 202, 4);
     pub(super) const SET_OFFLOAD: u64 = request_code_write!(b'T', 208, 4);
     pub(super) const GET_IFF: u64 = request_code_read!(b'T', 210, 4);
+    pub(super) const SET_QUEUE: u64 = request_code_write!(b'T', 217, 4);
     pub(super) const SET_SNDBUF: u64 = request_code_write!(b'T', 212, 4);
     pub(super) const SET_VNET_HDR_SZ: u64 = request_code_write!(b'T', 216, 4);
 }
 
+const IFF_TUN: u16 = 0x0001;
 const IFF_TAP: u16 = 0x0002;
+const IFF_BACKPRESSURE: u16 = 0x0080;
+const IFF_MULTI_QUEUE: u16 = 0x0100;
+const IFF_ATTACH_QUEUE: u16 = 0x0200;
+const IFF_DETACH_QUEUE: u16 = 0x0400;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_VNET_HDR: u16 = 0x4000;
 
@@ -35,9 +41,30 @@ pub enum Offload {
     Tcp,
 }
 
+/// What an interface of `/dev/net/tun` is like, besides what all options of a tap say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunFlags {
+    /// Packets have no Ethernet header (`IFF_TUN`).
+    pub bare: bool,
+    /// Queues can be detached (`IFF_MULTI_QUEUE`).
+    pub multi_queue: bool,
+    /// The interface waits while the ring is full, in place of dropping (`IFF_BACKPRESSURE`).
+    pub backpressure: bool,
+}
+
+impl TunFlags {
+    fn bits(self) -> u16 {
+        let kind = if self.bare { IFF_TUN } else { IFF_TAP };
+        let set = |wanted, bit| if wanted { bit } else { 0 };
+        kind | set(self.multi_queue, IFF_MULTI_QUEUE) | set(self.backpressure, IFF_BACKPRESSURE)
+    }
+}
+
 /// How to open a tap.
 #[derive(Clone, Debug)]
 pub struct TapOptions {
+    /// Of what kind it is. A macvtap takes no flags.
+    pub flags: TunFlags,
     /// Bytes of the virtio-net header in front of each packet; nothing for a tap without one.
     pub vnet_hdr_size: Option<u32>,
     /// Send buffer in bytes; `i32::MAX` is unlimited, and makes vhost-net hand packets over in batches.
@@ -54,14 +81,15 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes a tap with a name of the kernel's choice.
+    /// Makes the interface `name`, or attaches to it if it exists and persists; an empty name is the kernel's to choose.
     ///
     /// # Errors
     ///
-    /// ENOENT without the tun module, EPERM without CAP_NET_ADMIN, EINVAL for a header shorter than 10 bytes.
-    pub fn create(options: &TapOptions) -> Result<Self> {
+    /// ENOENT without the tun module, EPERM without CAP_NET_ADMIN, EBUSY if another has the interface, EINVAL for a header
+    /// shorter than 10 bytes, for an interface of another kind, and for a flag that the kernel does not know.
+    pub fn create(name: &str, options: &TapOptions) -> Result<Self> {
         let file = open("/dev/net/tun")?;
-        let name = configure(&file, "", options)?;
+        let name = configure(&file, name, options)?;
         Ok(Self { file, name })
     }
 
@@ -80,6 +108,23 @@ impl Tap {
     /// Name of the interface.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// `TUNSETQUEUE`: attaches the queue to its interface, or detaches it.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if that is how it is already, or it was not made with [`TunFlags::multi_queue`].
+    pub fn set_attached(&self, attached: bool) -> Result {
+        let flag = if attached {
+            IFF_ATTACH_QUEUE
+        } else {
+            IFF_DETACH_QUEUE
+        };
+        let mut ifreq = IfReq::default();
+        ifreq.flags = flag.to_ne_bytes();
+        sys::ioctl(self.as_fd(), request::SET_QUEUE, &mut ifreq).context("TUNSETQUEUE")?;
+        Ok(())
     }
 
     /// `TUNSETSNDBUF`.
@@ -110,13 +155,17 @@ fn open(node: &str) -> Result<File> {
 /// Gives the tap its options; returns its name.
 fn configure(file: &File, name: &str, options: &TapOptions) -> Result<String> {
     let mut ifreq = IfReq::default();
-    let flags = IFF_TAP | IFF_NO_PI | options.vnet_hdr_size.map_or(0, |_| IFF_VNET_HDR);
+    let header = options.vnet_hdr_size.map_or(0, |_| IFF_VNET_HDR);
+    let flags = options.flags.bits() | IFF_NO_PI | header;
     ifreq.flags = flags.to_ne_bytes();
+    // The last byte ends the name.
     let name_field = ifreq.name.get_mut(..name.len());
     name_field
+        .filter(|_| name.len() < libc::IFNAMSIZ)
         .ok_or_else(|| Error::new(format!("interface name {name}"), Errno::ENAMETOOLONG))?
         .copy_from_slice(name.as_bytes());
-    sys::ioctl(file.as_fd(), request::SET_IFF, &mut ifreq).context("TUNSETIFF")?;
+    let call = format!("TUNSETIFF {name}");
+    sys::ioctl(file.as_fd(), request::SET_IFF, &mut ifreq).context(call.trim_end())?;
 
     let set =
         |request, mut value: u32, call| sys::ioctl(file.as_fd(), request, &mut value).context(call);

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use anyhow::{ensure, Result};
 use vhost_driver::{GuestMemory, RingLayout};
+use vhost_load::backend::BackendOptions;
 use vhost_load::session::SessionOptions;
 use vhost_load::vring::{RX, TX};
 use vhost_uapi::{features, VringAddr};
@@ -87,7 +88,10 @@ fn variants(node: &Path) -> Vec<Variant> {
                 features: 1 << features::VERSION_1 | event,
                 ring_size: u32::from(RING_SIZE),
                 buffer_bytes: [64 << 10, 512 << 10],
-                sndbuf,
+                backend: BackendOptions {
+                    sndbuf: Some(sndbuf),
+                    ..BackendOptions::default()
+                },
                 ..SessionOptions::default()
             };
             variants.push(Variant {

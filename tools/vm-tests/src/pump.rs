@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{anyhow, Result};
 use vhost_driver::Gpa;
 use vhost_load::failure::Failure;
-use vhost_load::frame::{Shape, Stamp, GUEST_MAC, PEER_MAC};
+use vhost_load::frame::{Shape, Stamp};
 use vhost_load::vring::{Buffers, Cut, Vring, RX, TX};
 use vhost_uapi::PacketSocket;
 
@@ -33,12 +33,7 @@ pub struct Pump {
 
 /// The shape of the frames that the guest sends.
 pub fn shape() -> Shape {
-    Shape {
-        size: FRAME as usize, // CAST: 64.
-        segmented: false,
-        source: GUEST_MAC,
-        destination: PEER_MAC,
-    }
+    Shape::plain(FRAME as usize) // CAST: 64.
 }
 
 impl Pump {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 use vhost_driver::Gpa;
-use vhost_load::frame::{Found, Shape, Stamp, GUEST_MAC, PEER_MAC};
+use vhost_load::frame::{Found, Shape, Stamp};
 use vhost_load::session::{Session, SessionOptions};
 use vhost_load::vring::{Vring, RX, TX};
 use vhost_uapi::{netdev, MemoryRegion, PacketSocket, VhostNet};
@@ -88,13 +88,8 @@ impl Rig {
         let raw =
             |vring: &Vring| RawRing::new(session.memory.clone(), *vring.queue.layout(), event_idx);
         let (tx, rx) = (raw(&session.tx), raw(&session.rx));
-        let shape = Shape {
-            size: FRAME as usize, // CAST: 64.
-            segmented: false,
-            source: GUEST_MAC,
-            destination: PEER_MAC,
-        };
-        let ifindex = netdev::index(session.device.tap.name())?;
+        let shape = Shape::plain(FRAME as usize); // CAST: 64.
+        let ifindex = netdev::index(session.device.backend.name())?;
         let wire = PacketSocket::open(ifindex, shape.protocol())?;
         Ok(Self {
             session,

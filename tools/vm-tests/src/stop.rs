@@ -268,7 +268,7 @@ impl Running {
 
     fn close(self) -> Result<Duration> {
         // The interface takes its own time to go: it shall stay.
-        let tap = self.device.tap.as_fd().try_clone_to_owned()?;
+        let tap = self.device.backend.as_fd().try_clone_to_owned()?;
         let device = Arc::into_inner(self.device).context("the device is in use")?;
         let start = Instant::now();
         drop(device);
@@ -291,7 +291,7 @@ impl Traffic {
 }
 
 fn wire(device: &Device) -> Result<PacketSocket> {
-    let ifindex = netdev::index(device.tap.name())?;
+    let ifindex = netdev::index(device.backend.name())?;
     Ok(PacketSocket::open(ifindex, shape().protocol())?)
 }
 

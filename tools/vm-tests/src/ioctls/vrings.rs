@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use anyhow::Result;
 use vhost_driver::{Gpa, GuestMemory, RingLayout};
 use vhost_uapi::{
-    features, numbers, EventFd, MemoryRegion, Offload, RawArg, Tap, TapOptions, VhostNet, VringAddr,
+    features, numbers, EventFd, MemoryRegion, Offload, RawArg, Tap, TapOptions, TunFlags, VhostNet,
+    VringAddr,
 };
 
 use crate::rig::region;
@@ -303,11 +304,13 @@ pub(super) fn backends(script: &mut Script) -> Result<()> {
 
 /// A tap that goes with [`prepared`].
 fn tap(sndbuf: i32) -> vhost_uapi::Result<Tap> {
-    Tap::create(&TapOptions {
+    let options = TapOptions {
+        flags: TunFlags::default(),
         vnet_hdr_size: Some(12),
         sndbuf,
         offload: Offload::None,
-    })
+    };
+    Tap::create("", &options)
 }
 
 /// Attaching to rings at addresses that cannot be used.

@@ -159,7 +159,7 @@ fn spawn_holder(session: &Session, device: bool) -> Result<Child> {
         let vhost = session.device.vhost.as_fd().try_clone_to_owned()?;
         command.arg("holder").stdin(vhost).stdout(kick);
     } else {
-        let tap = session.device.tap.as_fd().try_clone_to_owned()?;
+        let tap = session.device.backend.as_fd().try_clone_to_owned()?;
         command.arg("keeper").stdin(tap).stdout(Stdio::null());
     }
     Ok(command.spawn()?)
