@@ -7,8 +7,9 @@
 //! worker may hold a vring's lock.
 
 use crate::{
-    ioctl,
+    ioctl::{self, FileArg},
     kapi::{
+        eventfd::EventFd,
         index::VringIndex,
         owner::{self, OwnerMemory, OwnerMm},
         param,
@@ -20,6 +21,7 @@ use crate::{
     vring::{Then, Vring, VRINGS},
     worker::{Work, Worker},
 };
+use core::mem;
 use kernel::{
     prelude::*,
     sync::{lock::mutex::MutexBackend, lock::Guard, new_mutex, Arc, ArcBorrow, Mutex},
@@ -227,11 +229,47 @@ impl<W: Work> Device<W> {
         let table = MemTable::read(arg)?;
 
         for vring in &self.vrings {
-            if vring.lock().backend.is_some() && !table.access_ok() {
+            if !vring.lock().memory_ok(&table, false) {
                 return Err(EFAULT);
             }
         }
         self.set_table(control, table);
+        Ok(())
+    }
+
+    /// Whether buffers may be logged from now on. C: `vhost_log_access_ok()`.
+    pub(crate) fn log_ok(&self, control: &Control<W>) -> bool {
+        let Some(table) = &control.table else {
+            // A vring that has a backend has a table.
+            return true;
+        };
+        self.vrings
+            .iter()
+            .all(|vring| vring.lock().memory_ok(table, true))
+    }
+
+    /// Serves `VHOST_SET_LOG_BASE`. As in C, a vring that may use the map gets
+    /// it even if the other one may not.
+    fn set_log_base(&self, arg: usize) -> Result {
+        let base = ioctl::read(arg)?;
+        let mut result = Ok(());
+
+        for vring in &self.vrings {
+            result = vring.lock().set_log_base(base).and(result);
+        }
+        result
+    }
+
+    /// Serves `VHOST_SET_LOG_FD`.
+    fn set_log_fd(&self, arg: usize) -> Result {
+        let new = match ioctl::read_fd(arg)? {
+            FileArg::Bind(fd) => Some(Arc::new(EventFd::from_fd(fd)?, GFP_KERNEL)?),
+            FileArg::Unbind => None,
+        };
+        for vring in &self.vrings {
+            let old = mem::replace(&mut vring.lock().log.fd, new.clone());
+            drop(old);
+        }
         Ok(())
     }
 
@@ -254,8 +292,13 @@ impl<W: Work> Device<W> {
         let mut control = self.lock();
         let (worker, _memory) = self.check_owner()?;
 
-        if cmd == ioctl::SET_MEM_TABLE {
-            let result = self.read_table(&mut control, arg);
+        let done = match cmd {
+            ioctl::SET_MEM_TABLE => Some(self.read_table(&mut control, arg)),
+            ioctl::SET_LOG_BASE => Some(self.set_log_base(arg)),
+            ioctl::SET_LOG_FD => Some(self.set_log_fd(arg)),
+            _ => None,
+        };
+        if let Some(result) = done {
             control.flush();
             return result;
         }

@@ -30,6 +30,8 @@ pub(crate) const SET_FEATURES: u32 = _IOW::<u64>(VHOST, 0x00);
 pub(crate) const SET_OWNER: u32 = _IO(VHOST, 0x01);
 pub(crate) const RESET_OWNER: u32 = _IO(VHOST, 0x02);
 pub(crate) const SET_MEM_TABLE: u32 = _IOW::<u64>(VHOST, 0x03);
+pub(crate) const SET_LOG_BASE: u32 = _IOW::<u64>(VHOST, 0x04);
+pub(crate) const SET_LOG_FD: u32 = _IOW::<i32>(VHOST, 0x07);
 pub(crate) const SET_VRING_NUM: u32 = _IOW::<Pair>(VHOST, 0x10);
 pub(crate) const SET_VRING_ADDR: u32 = _IOW::<RawAddr>(VHOST, 0x11);
 pub(crate) const SET_VRING_BASE: u32 = _IOW::<Pair>(VHOST, 0x12);
@@ -132,6 +134,11 @@ impl FileArg {
             fd => Self::Bind(fd),
         }
     }
+}
+
+/// Copies a file descriptor.
+pub(crate) fn read_fd(arg: usize) -> Result<FileArg> {
+    Ok(FileArg::new(read(arg)?))
 }
 
 /// Copies the `fd` of a `struct vhost_vring_file`.

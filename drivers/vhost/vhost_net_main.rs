@@ -10,6 +10,7 @@ pub mod engine;
 #[path = "../../rust/bindings/mod.rs"]
 mod bindings;
 mod device;
+mod dirty_log;
 mod error;
 mod ioctl;
 #[path = "../../rust/kapi/mod.rs"]

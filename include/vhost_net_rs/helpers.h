@@ -37,6 +37,15 @@ void vnr_migrate_enable(void);
 /* Sets current's state to TASK_RUNNING. */
 void vnr_set_running(void);
 
+/* --- dirty_log.c: the owner's map of dirty pages --- */
+
+/*
+ * Sets count bits from bit page on in the map at bitmap, in the memory of
+ * current's address space, which it must have, after all earlier writes.
+ * Returns 0 or -EFAULT. Sleeps.
+ */
+int vnr_log_pages(u64 bitmap, u64 page, u64 count);
+
 /* --- file.c --- */
 
 /* fget(), NULL also for a task without a file table. */

@@ -67,6 +67,16 @@ counters! {
     drop_truncated = "drop-truncated",
     /// rx packets lost when the backend was stopped.
     drop_stop = "drop-stop",
+    /// Writes to guest memory that the owner's dirty log does not have: its
+    /// memory cannot be written.
+    log_errors = "log-errors",
+}
+
+impl Counters {
+    /// Counts writes that the dirty log does not have.
+    pub fn not_logged(&mut self, count: u64) {
+        self.log_errors = self.log_errors.wrapping_add(count);
+    }
 }
 
 /// Adds one to a counter.

@@ -34,6 +34,7 @@ pub const NET_HOST_UDP_TUNNEL_GSO: u32 = 67;
 pub const OFFERED: [u64; 2] = [
     1 << NET_MRG_RXBUF
         | 1 << NOTIFY_ON_EMPTY
+        | 1 << LOG_ALL
         | 1 << NET_VIRTIO_NET_HDR
         | 1 << INDIRECT_DESC
         | 1 << EVENT_IDX

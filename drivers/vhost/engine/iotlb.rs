@@ -115,6 +115,14 @@ impl Range {
         Uva(addr.wrapping_sub(self.start).wrapping_add(self.uva))
     }
 
+    /// How far `addr`, in the owner's memory, is from the first address. `None`
+    /// if it is not in the range.
+    #[inline]
+    pub fn offset_of(&self, addr: Uva) -> Option<u64> {
+        let offset = addr.0.wrapping_sub(self.uva);
+        (offset <= self.last.wrapping_sub(self.start)).then_some(offset)
+    }
+
     /// Whether `addr` is in the range.
     #[inline]
     pub fn contains(&self, addr: u64) -> bool {
@@ -192,6 +200,11 @@ impl<'a> AddressMap<'a> {
     #[inline]
     pub fn overlaps(&self) -> bool {
         self.overlap
+    }
+
+    /// The entries, sorted by start.
+    pub fn ranges(&self) -> &'a [Range] {
+        self.ranges
     }
 
     /// The entry with the lowest start that overlaps `addr` to `last`.

@@ -3,6 +3,7 @@
 //! The memory of the owner and the guest, as the engine may touch it.
 
 use super::addr::RingAddr;
+use super::addr::Segment;
 use super::addr::Uva;
 use super::error::Result;
 
@@ -94,4 +95,11 @@ pub trait GuestMemory {
 
     /// Copies `src` to the owner's memory. No ordering.
     fn write(&self, to: Uva, src: &[u8]) -> Result;
+
+    /// Hears that the first `len` bytes of `segments`, a buffer of the guest,
+    /// may have been written: for a log. Without one nothing is done.
+    #[inline]
+    fn written(&self, segments: &[Segment], len: u64) {
+        let _ = (segments, len);
+    }
 }

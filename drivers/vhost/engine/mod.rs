@@ -19,7 +19,7 @@
 //! | 8 | `net/tx`, `net/rx` |
 //! | 7 | `net/run` |
 //! | 6 | `net/mod`, `net/header`, `net/backend` |
-//! | 5 | `chain`, `busy_poll` |
+//! | 5 | `chain`, `busy_poll`, `dirty_log` |
 //! | 4 | `batch`, `translate`, `host` |
 //! | 3 | `split`, `desc`, `scratch` |
 //! | 2 | `memory`, `iotlb` |
@@ -35,6 +35,7 @@ pub mod busy_poll;
 pub mod chain;
 pub mod counters;
 pub mod desc;
+pub mod dirty_log;
 pub mod error;
 pub mod features;
 pub mod host;

@@ -165,7 +165,10 @@ impl Net {
             return Err(EOPNOTSUPP);
         }
 
-        let _control = self.device.lock();
+        let control = self.device.lock();
+        if features::has(&features, features::LOG_ALL) && !self.device.log_ok(&control) {
+            return Err(EFAULT);
+        }
         for vring in self.device.vrings() {
             vring.lock().set_features(features);
         }

@@ -7,6 +7,7 @@ use crate::{
     engine::{
         busy_poll::{self, End},
         host::{Polled, Watch},
+        memory::GuestMemory,
         split::SplitQueue,
     },
     kapi::{
@@ -41,11 +42,11 @@ pub(super) struct Poller<'a> {
 
 impl Poller<'_> {
     /// Polls the socket and both rings until something shows or the window
-    /// closes. `own` is the virtqueue of the run.
+    /// closes. `own` is the virtqueue of the run, and `mem` its memory.
     ///
     /// The other vring is tried, never waited for: a lock order between the
     /// two runs could not be kept.
-    pub(super) fn poll(&self, own: &SplitQueue) -> Polled {
+    pub(super) fn poll<M: GuestMemory>(&self, own: &SplitQueue, mem: &M) -> Polled {
         if self.turn.window == 0 {
             return Polled::Off;
         }
@@ -62,7 +63,7 @@ impl Poller<'_> {
 
         // A ring that cannot be written shows in its own run.
         if usable {
-            let _ = other.queue.kicks_off(&self.turn.memory);
+            let _ = other.with_ring(self.turn.memory, |queue, mem| queue.kicks_off(mem));
         }
         let (end, socket_ready) = {
             let watch = View {
@@ -70,6 +71,7 @@ impl Poller<'_> {
                 rx,
                 tx,
                 own,
+                mem,
                 other: usable.then_some(&other),
             };
             let _pinned = MigrateDisabled::new();
@@ -90,17 +92,20 @@ impl Poller<'_> {
     /// C: `vhost_net_busy_poll_try_queue()`. An rx ring without data to put
     /// into it needs no run, so kicks come back on.
     fn hand_over(&self, other: &mut Locked<'_, Net>, index: usize, socket_ready: bool) {
-        let queue = &mut other.queue;
-        let memory = &self.turn.memory;
         let wanted = index == TX || socket_ready;
 
-        let run = if wanted && !queue.avail_empty(memory) {
-            true
-        } else {
-            matches!(queue.kicks_on(memory), Ok(true)) && wanted
-        };
+        let run = other.with_ring(self.turn.memory, |queue, mem| {
+            let run = if wanted && !queue.avail_empty(mem) {
+                true
+            } else {
+                matches!(queue.kicks_on(mem), Ok(true)) && wanted
+            };
+            if run {
+                let _ = queue.kicks_off(mem);
+            }
+            run
+        });
         if run {
-            let _ = queue.kicks_off(memory);
             self.turn
                 .worker
                 .queue(self.turn.item, kick::bit(index, Event::Kick));
@@ -109,22 +114,23 @@ impl Poller<'_> {
 }
 
 /// What the loop looks at.
-struct View<'a> {
+struct View<'a, M> {
     poller: &'a Poller<'a>,
     rx: &'a Vring<Net>,
     tx: &'a Vring<Net>,
     own: &'a SplitQueue,
+    mem: &'a M,
     other: Option<&'a Locked<'a, Net>>,
 }
 
-impl View<'_> {
+impl<M: GuestMemory> View<'_, M> {
     /// Whether the ring of the vring `index` is empty, or of no use.
     #[inline]
     fn empty(&self, index: usize) -> bool {
         let memory = &self.poller.turn.memory;
 
         if self.poller.turn.index == index {
-            self.own.avail_empty(memory)
+            self.own.avail_empty(self.mem)
         } else {
             self.other
                 .is_none_or(|other| other.queue.avail_empty(memory))
@@ -132,7 +138,7 @@ impl View<'_> {
     }
 }
 
-impl Watch for View<'_> {
+impl<M: GuestMemory> Watch for View<'_, M> {
     #[inline]
     fn now(&self) -> u64 {
         clock::busy_clock()

@@ -8,12 +8,16 @@ use super::{
 };
 use crate::{
     engine::{
+        counters::Counters,
+        features::HeaderLen,
         host::{Host, Polled},
+        iotlb::AddressMap,
+        memory::GuestMemory,
         net::{rx, tx, Env, Outcome},
         scratch::Scratch,
         split::SplitQueue,
     },
-    kapi::eventfd::EventFd,
+    kapi::{eventfd::EventFd, socket::NetSocket},
     kick::{self, Event},
     vring::{Backend, Io, State, Vring, Waits},
 };
@@ -54,6 +58,7 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
         call,
         counters,
         header,
+        log,
         ..
     } = state
     else {
@@ -64,33 +69,72 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
     }
 
     poll.stop();
-    let env = Env {
-        mem: &turn.memory,
+    let run = Run {
         map: table.map(),
         scratch,
         counters,
         header: *header,
-    };
-    let mut host = Surroundings {
         call: call.as_ref(),
-        poller: Poller { turn, socket },
+        turn,
+        socket,
     };
-    match io {
-        Io::Rx(io) => rx::run(queue, env, &mut host, &mut io.for_run(turn.memory)),
-        Io::Tx(io) => {
-            let mut io = io.for_run(header.sock, turn.memory);
-            tx::run(queue, env, &mut host, &mut io)
+    if log.what(queue).is_nothing() {
+        return run.with(&turn.memory, queue, io);
+    }
+    let mem = log.memory(&turn.memory, queue, Some(table));
+    let outcome = run.with(&mem, queue, io);
+    counters.not_logged(mem.failed());
+    outcome
+}
+
+/// A run, but for the memory that it works on.
+struct Run<'a> {
+    map: AddressMap<'a>,
+    scratch: &'a mut Scratch,
+    counters: &'a mut Counters,
+    header: HeaderLen,
+    call: Option<&'a EventFd>,
+    turn: Turn<'a>,
+    socket: &'a NetSocket,
+}
+
+impl<'a> Run<'a> {
+    /// Runs on `mem`. What is not needed of it costs nothing: each kind of
+    /// memory has loops of its own.
+    fn with<M: GuestMemory>(self, mem: &'a M, queue: &mut SplitQueue, io: &mut Io) -> Outcome {
+        let env = Env {
+            mem,
+            map: self.map,
+            scratch: self.scratch,
+            counters: self.counters,
+            header: self.header,
+        };
+        let mut host = Surroundings {
+            call: self.call,
+            mem,
+            poller: Poller {
+                turn: self.turn,
+                socket: self.socket,
+            },
+        };
+        match io {
+            Io::Rx(io) => rx::run(queue, env, &mut host, &mut io.for_run(self.turn.memory)),
+            Io::Tx(io) => {
+                let mut io = io.for_run(self.header.sock, self.turn.memory);
+                tx::run(queue, env, &mut host, &mut io)
+            }
         }
     }
 }
 
 /// The surroundings of a run.
-struct Surroundings<'a> {
+struct Surroundings<'a, M> {
     call: Option<&'a EventFd>,
+    mem: &'a M,
     poller: Poller<'a>,
 }
 
-impl Host for Surroundings<'_> {
+impl<M: GuestMemory> Host for Surroundings<'_, M> {
     #[inline]
     fn call(&mut self) {
         if let Some(call) = self.call {
@@ -99,6 +143,6 @@ impl Host for Surroundings<'_> {
     }
 
     fn poll(&mut self, queue: &SplitQueue) -> Polled {
-        self.poller.poll(queue)
+        self.poller.poll(queue, self.mem)
     }
 }

@@ -186,6 +186,11 @@ impl GuestMemory {
             .store(value.to_le(), Ordering::Relaxed);
     }
 
+    /// Takes a 64-bit field that others set bits in, leaving 0. What they wrote before a bit is visible afterwards.
+    pub fn take_u64(&self, gpa: Gpa) -> u64 {
+        u64::from_le(self.atomic::<AtomicU64>(gpa).swap(0, Ordering::SeqCst))
+    }
+
     /// Copies bytes out of a buffer.
     pub fn read(&self, gpa: Gpa, bytes: &mut [u8]) {
         let slice = self.0.view.as_volatile_slice();

@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, foreign, found, hostile, ioctls, parameters, published, stop, windows, workers,
+    arrays, dirty_log, foreign, found, hostile, ioctls, parameters, published, stop, windows,
+    workers,
 };
 
 /// Tests of a vhost-net driver
@@ -59,6 +60,8 @@ enum Command {
     },
     /// Workers of both kinds
     Workers,
+    /// The log of dirty pages, compared with snapshots of memory
+    DirtyLog,
     /// Control calls, compared with another driver's
     Ioctls {
         /// Node of the driver to compare with
@@ -128,6 +131,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Published => suite("published", &|report| published::run(node, only, report)),
         Command::Windows => suite("windows", &|report| windows::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
+        Command::DirtyLog => suite("dirty-log", &|report| dirty_log::run(node, only, report)),
         Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),
         Command::Parameters { entries } => parameters::print(node, *entries).map(|()| true),
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),

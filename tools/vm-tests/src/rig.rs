@@ -379,18 +379,41 @@ impl Counters {
     ///
     /// It did not, or is not there.
     pub fn expect(&self, before: &Self, index: u32, key: &str, wanted: u64) -> Result<()> {
-        if self.0.is_empty() {
+        let Some(grown) = self.growth(before, index, key)? else {
             return Ok(());
+        };
+        ensure!(
+            grown == wanted,
+            "fdinfo: {}-{key} grew by {grown}, not {wanted}",
+            name(index)
+        );
+        Ok(())
+    }
+
+    /// Checks that counter `key` of a ring grew since `before`, as [`Counters::expect`] does.
+    ///
+    /// # Errors
+    ///
+    /// It did not, or is not there.
+    pub fn expect_more(&self, before: &Self, index: u32, key: &str) -> Result<()> {
+        let grown = self.growth(before, index, key)?;
+        ensure!(
+            grown != Some(0),
+            "fdinfo: {}-{key} did not grow",
+            name(index)
+        );
+        Ok(())
+    }
+
+    /// By how much a counter grew; nothing for a driver without counters.
+    fn growth(&self, before: &Self, index: u32, key: &str) -> Result<Option<u64>> {
+        if self.0.is_empty() {
+            return Ok(None);
         }
         let key = format!("{}-{key}", name(index));
         let find = |counters: &Self| counters.0.get(&key).copied();
         let now = find(self).with_context(|| format!("fdinfo has no {key}"))?;
-        let grown = now - find(before).unwrap_or(0);
-        ensure!(
-            grown == wanted,
-            "fdinfo: {key} grew by {grown}, not {wanted}"
-        );
-        Ok(())
+        Ok(Some(now - find(before).unwrap_or(0)))
     }
 }
 

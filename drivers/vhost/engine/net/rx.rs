@@ -187,19 +187,12 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             self.add_header(chains, segments)?
         };
         let expected = need.wrapping_sub(vhost);
-        let buffer = self.run.segments(segments);
-        if self.backend.recv(buffer, expected) != expected {
+        let whole = self.receive(chains, segments, expected);
+        // Also a part.
+        self.written(segments, expected);
+        if whole != Ok(true) {
             self.run.batch.put_back(chains);
-            bump(&mut self.run.counters.drop_truncated);
-            return Ok(Step::Done);
-        }
-        if vhost == 0 && self.num_buffers {
-            let at = header::NUM_BUFFERS;
-            if let Err(error) = self.write(segments, at, &chains.to_le_bytes()) {
-                self.run.batch.put_back(chains);
-                bump(&mut self.run.counters.drop_memory);
-                return Err(error);
-            }
+            return whole.map(|_| Step::Done);
         }
 
         self.interrupted = false;
@@ -207,6 +200,30 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         bump(&mut counters.packets);
         counters.bytes = counters.bytes.wrapping_add(bytes(len));
         Ok(Step::Done)
+    }
+
+    /// Receives the next packet, `expected` bytes, into `segments` of `chains`.
+    /// Answers whether it arrived whole.
+    ///
+    /// # Errors
+    ///
+    /// What the memory answers.
+    #[inline]
+    fn receive(&mut self, chains: u16, segments: usize, expected: usize) -> Result<bool> {
+        let buffer = self.run.segments(segments);
+        if self.backend.recv(buffer, expected) != expected {
+            bump(&mut self.run.counters.drop_truncated);
+            return Ok(false);
+        }
+        if self.run.header.vhost == 0 && self.num_buffers {
+            let at = header::NUM_BUFFERS;
+            let written = self.write(segments, at, &chains.to_le_bytes());
+            if written.is_err() {
+                bump(&mut self.run.counters.drop_memory);
+            }
+            written?;
+        }
+        Ok(true)
     }
 
     /// Takes the chains that `need` bytes take. On anything but [`Fit::Yes`]
@@ -305,12 +322,21 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         };
         let header = header::blank(chains_le);
         let header = header.get(..vhost).unwrap_or(&header);
-        if let Err(error) = self.write(segments, 0, header) {
+        let written = self.write(segments, 0, header);
+        self.written(segments, vhost);
+        if let Err(error) = written {
             self.run.batch.put_back(chains);
             return Err(error);
         }
 
         Ok(self.run.skip(segments, vhost))
+    }
+
+    /// Lets a log know of `len` bytes of the packet in hand.
+    #[inline]
+    fn written(&self, segments: usize, len: usize) {
+        let run = &self.run;
+        run.mem.written(run.segments(segments), bytes(len));
     }
 
     /// Writes `data` at byte `at` of the packet in hand.

@@ -32,6 +32,7 @@ mod busy_poll;
 mod chain;
 mod counters;
 mod desc;
+mod dirty_log;
 mod features;
 mod header;
 mod hostile;
