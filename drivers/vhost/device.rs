@@ -24,7 +24,12 @@ use crate::{
 use core::mem;
 use kernel::{
     prelude::*,
-    sync::{lock::mutex::MutexBackend, lock::Guard, new_mutex, Arc, ArcBorrow, Mutex},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        lock::mutex::MutexBackend,
+        lock::Guard,
+        new_mutex, Arc, ArcBorrow, Mutex,
+    },
 };
 
 /// The process whose memory a device uses.
@@ -45,8 +50,6 @@ struct Thread<W: Work> {
 pub(crate) struct Control<W: Work> {
     /// There is an owner as long as there is one.
     thread: Option<Thread<W>>,
-    /// Of the thread that the next owner gets (C: `fork_owner`).
-    kind: Kind,
     table: Option<Arc<MemTable>>,
 }
 
@@ -68,6 +71,9 @@ pub(crate) struct Device<W: Work> {
     /// ask for it, while the owner decides how long an ioctl takes.
     #[pin]
     owner: Mutex<Option<Owner<W>>>,
+    /// Whether the worker is a thread of the owner, the next one's if there is
+    /// none (C: `fork_owner`). Written under `control`, read by anybody.
+    fork_from_owner: Atomic<bool>,
     #[pin]
     vrings: [Vring<W>; VRINGS],
 }
@@ -78,12 +84,12 @@ impl<W: Work> Device<W> {
             control <- new_mutex!(
                 Control {
                     thread: None,
-                    kind: param::default_kind(),
                     table: None,
                 },
                 "Device::control"
             ),
             owner <- new_mutex!(None, "Device::owner"),
+            fork_from_owner: Atomic::new(param::default_kind() == Kind::Owner),
             vrings <- pin_init::pin_init_array_from_fn(|_| Vring::new()),
         })
     }
@@ -151,7 +157,7 @@ impl<W: Work> Device<W> {
         }
         let mm = OwnerMm::current().ok_or(ENOMEM)?;
         let worker = Worker::new()?;
-        let task = worker.start(control.kind, &mm)?;
+        let task = worker.start(self.kind(), &mm)?;
 
         *self.owner.lock() = Some(Owner {
             mm,
@@ -162,31 +168,39 @@ impl<W: Work> Device<W> {
         Ok(())
     }
 
-    /// Serves `VHOST_SET_FORK_FROM_OWNER`.
+    /// Serves `VHOST_SET_FORK_FROM_OWNER`, of anybody.
     ///
-    /// The caller need not be the owner: the argument is read without the lock,
-    /// which the time that it takes would keep from others.
+    /// The caller waits for no lock that an owner can keep, and keeps none
+    /// while its argument is read.
     ///
     /// # Errors
     ///
     /// `EBUSY` if there is an owner, `EFAULT`, `EINVAL`.
     pub(crate) fn set_fork_from_owner(&self, arg: usize) -> Result {
-        if self.lock().thread.is_some() {
+        if self.owner.lock().is_some() {
             return Err(EBUSY);
         }
         let kind = ioctl::read_kind(arg)?;
 
-        let mut control = self.lock();
+        let control = self.lock();
         if control.thread.is_some() {
             return Err(EBUSY);
         }
-        control.kind = kind;
+        self.set_kind(kind);
         Ok(())
     }
 
     /// What the thread of the worker belongs to, now or of the next owner.
     pub(crate) fn kind(&self) -> Kind {
-        self.lock().kind
+        if self.fork_from_owner.load(Relaxed) {
+            Kind::Owner
+        } else {
+            Kind::Kernel
+        }
+    }
+
+    fn set_kind(&self, kind: Kind) {
+        self.fork_from_owner.store(kind == Kind::Owner, Relaxed);
     }
 
     /// Ends the owner's rule: no kick, no worker, no memory of it is left.
@@ -201,7 +215,7 @@ impl<W: Work> Device<W> {
             vring.reset();
         }
         control.table = None;
-        control.kind = param::default_kind();
+        self.set_kind(param::default_kind());
         if let Some(Thread { worker, task }) = control.thread.take() {
             worker.stop(task);
         }

@@ -10,6 +10,7 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
+use nix::errno::Errno;
 use vhost_load::frame::MAX_PLAIN;
 use vhost_load::session::SessionOptions;
 use vhost_load::vring::{RX, TX};
@@ -40,6 +41,19 @@ const CALLS: &[u64] = &[
     numbers::NET_SET_BACKEND,
 ];
 
+/// Calls that wait for no owner, each with what it answers as text.
+const ANYBODY: &[fn(&VhostNet) -> vhost_uapi::Result<String>] = &[
+    |vhost| {
+        let set = vhost.set_vring_busyloop_timeout(TX, 1);
+        set.map(|()| String::new())
+    },
+    |vhost| Ok(format!("kind {}\n", vhost.fork_from_owner()?)),
+    |vhost| {
+        let set = vhost.set_fork_from_owner(0);
+        Ok(format!("set {:?}\n", set.map_err(|err| err.errno)))
+    },
+];
+
 /// Runs the tests whose names contain `only`.
 pub fn run(node: &Path, only: &str, report: &mut Report) {
     let mut tests = Vec::new();
@@ -58,7 +72,7 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
     }
     for request in CALLS {
         let call = numbers::name(*request);
-        let name = format!("{call} stuck at its argument: fdinfo and the window answer");
+        let name = format!("{call} stuck at its argument: fdinfo, window and kind answer");
         tests.push(Test::new(name, move || stuck(node, *request)));
     }
     for set in [false, true] {
@@ -66,6 +80,10 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
         let name = format!("features {call} as an array without end: a signal ends it");
         tests.push(Test::new(name, move || arrays::interrupted(node, set)));
     }
+    tests.push(Test::new(
+        "VHOST_SET_FORK_FROM_OWNER stuck at its argument: others own, and it is refused",
+        move || late(node),
+    ));
     tests.push(Test::new("rx: chains of 1,023 empty buffers", move || {
         empty_buffers(node)
     }));
@@ -143,7 +161,8 @@ fn shortened(node: &Path, index: u32, window: u32) -> Result<()> {
     Ok(())
 }
 
-/// Who read fdinfo, or set a window, waited for a lock that an owner had while its argument was not there: unkillably.
+/// Who read fdinfo, or called what others than the owner may, waited for a lock that an owner had while its argument was not
+/// there: unkillably.
 fn stuck(node: &Path, request: u64) -> Result<()> {
     let vhost = VhostNet::open(node, true)?;
     vhost.set_owner()?;
@@ -157,16 +176,18 @@ fn stuck(node: &Path, request: u64) -> Result<()> {
             page.wait(patience())
                 .context("the call does not look at its argument")?;
             let (done, answers) = mpsc::channel();
-            let window_done = done.clone();
+            for call in ANYBODY {
+                let done = done.clone();
+                scope.spawn(move || done.send(call(vhost).map_err(Into::into)));
+            }
             scope.spawn(move || done.send(run_command("cat", &[&fdinfo])));
-            scope.spawn(move || {
-                let set = vhost.set_vring_busyloop_timeout(TX, 1);
-                window_done.send(set.map(|()| String::new()).map_err(Into::into))
-            });
             let mut text = String::new();
-            for _ in 0..2 {
+            for _ in 0..=ANYBODY.len() {
                 let answer = answers.recv_timeout(scaled(GENEROUS));
-                text += &answer.context("fdinfo or the window waits for the call")??;
+                text += &answer.context("a call or fdinfo waits for the call that is stuck")??;
+            }
+            for wanted in ["kind 1\n", "set Err(EBUSY)\n"] {
+                ensure!(text.contains(wanted), "{text:?} instead of {wanted:?}");
             }
             let owner = format!("vhost-owner:\t{}\n", std::process::id());
             ensure!(text.contains(&owner), "fdinfo does not name the owner");
@@ -176,6 +197,30 @@ fn stuck(node: &Path, request: u64) -> Result<()> {
         // The scope ends when all of them do.
         page.release()?;
         result
+    })
+}
+
+/// A call that needs no owner kept others from becoming it.
+fn late(node: &Path) -> Result<()> {
+    let vhost = VhostNet::open(node, true)?;
+    let page = StuckPage::new()?;
+    let (vhost, page) = (&vhost, &page);
+    scope(|scope| {
+        let stuck = scope.spawn(|| page.ioctl(vhost, numbers::SET_FORK_FROM_OWNER));
+        let touched = page.wait(patience());
+        let (done, owned) = mpsc::channel();
+        scope.spawn(move || done.send(vhost.set_owner()));
+        let owned = owned.recv_timeout(scaled(GENEROUS));
+        page.release()?;
+        touched.context("the call does not look at its argument")?;
+        owned.context("SET_OWNER waits for the call that is stuck")??;
+        let refused = stuck.join();
+        ensure!(
+            matches!(refused, Ok(Err(Errno::EBUSY))),
+            "the call answers {refused:?} with an owner"
+        );
+        ensure!(vhost.fork_from_owner()? == 1, "the kind has changed");
+        Ok(())
     })
 }
 
