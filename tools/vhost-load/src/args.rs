@@ -76,6 +76,9 @@ pub struct Options {
     /// Raise the tap's MTU for packets above 1514 bytes, in place of segmentation
     #[arg(long)]
     pub jumbo: bool,
+    /// Send segments in UDP tunnels, and have a tap behind a bridge as the host's end
+    #[arg(long, conflicts_with_all = ["jumbo", "wire", "flood", "xdp"])]
+    pub tunnel: bool,
     /// Features to agree on, separated by commas; `none` for none
     #[arg(
         long,

@@ -13,6 +13,7 @@ use vhost_uapi::{
 
 use crate::args::{Options, Xdp};
 use crate::frame::{End, Shape, GUEST, MAX_PLAIN};
+use crate::line::SOCKET_BUFFER;
 use crate::wire;
 
 /// A kind of backend.
@@ -66,6 +67,8 @@ pub struct BackendOptions {
     pub protocol: u16,
     /// An XDP program.
     pub xdp: Option<XdpPlan>,
+    /// Whether the interface may hand up segments in tunnels, and is a bridge's port.
+    pub tunnel: bool,
 }
 
 impl Default for BackendOptions {
@@ -79,6 +82,7 @@ impl Default for BackendOptions {
             mtu: None,
             protocol: Shape::plain(MAX_PLAIN).protocol(),
             xdp: None,
+            tunnel: false,
         }
     }
 }
@@ -118,6 +122,7 @@ impl BackendOptions {
             mtu: (options.jumbo && large).then_some(mtu as u32), // CAST: Below 65536.
             protocol: shape.protocol(),
             xdp: xdp(options)?,
+            tunnel: options.tunnel,
         })
     }
 }
@@ -185,6 +190,8 @@ fn window(options: &BackendOptions) -> u64 {
     /// Half of net.core.netdev_max_backlog, as it is by default.
     const BACKLOG: u64 = 500;
     match (&options.xdp, options.kind) {
+        // The ring of the tap at the other end.
+        _ if options.tunnel => BACKLOG,
         (Some(XdpPlan::Redirect { .. }), _) => VETH_RING,
         (_, Kind::Tap | Kind::Tun) => u64::MAX,
         (_, Kind::Macvtap | Kind::Ipvtap | Kind::Packet) => BACKLOG,
@@ -299,7 +306,11 @@ fn open_tap(options: &BackendOptions, header: Option<u32>, name: &str) -> vhost_
         },
         vnet_hdr_size: header,
         sndbuf: options.sndbuf.unwrap_or(i32::MAX),
-        offload: Offload::Tcp,
+        offload: if options.tunnel {
+            Offload::Tunnel
+        } else {
+            Offload::Tcp
+        },
     };
     match options.kind {
         Kind::Macvtap | Kind::Ipvtap => Tap::open_macvtap(name, &tap_options),
@@ -313,7 +324,7 @@ fn open_packet(options: &BackendOptions, header: Option<u32>, name: &str) -> Res
         bypass: false,
     };
     let socket = PacketSocket::open_with(netdev::index(name)?, options.protocol, packet_options)?;
-    socket.set_rcvbuf(wire::SOCKET_BUFFER)?;
+    socket.set_rcvbuf(SOCKET_BUFFER)?;
     if let Some(bytes) = options.sndbuf {
         socket.set_sndbuf(bytes)?;
     }

@@ -5,10 +5,11 @@
 //! A frame carries a stamp (flow, sequence number, size, checksum) and filler that depends on the sequence number. Plain frames
 //! have an Ethernet type that no protocol claims, so that the host's stack drops them at once. Where only IP passes they are
 //! IPv4 packets of a protocol that nobody has, and frames larger than an MTU are TCP segments, as segmentation offload
-//! knows no others.
+//! knows no others. A tunnel carries such a segment in UDP, as VXLAN does (RFC 7348).
 
 use std::ops::Range;
-use std::sync::LazyLock;
+
+use crate::sums::{checksum, filler, ones_complement_sum};
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -40,6 +41,7 @@ pub const MAX_PLAIN: usize = 1514;
 /// IP protocol of plain packets: "for experimentation and testing" (RFC 3692).
 const IPPROTO_EXPERIMENTAL: u8 = 253;
 const IPPROTO_TCP: u8 = 6;
+const IPPROTO_UDP: u8 = 17;
 
 /// Ethernet type of plain frames: "local experimental 1" of IEEE 802.
 const ETH_P_EXPERIMENTAL: u16 = 0x88B5;
@@ -47,17 +49,23 @@ const ETH_P_IP: u16 = 0x0800;
 const ETH_SIZE: usize = 14;
 const IP_SIZE: usize = 20;
 const TCP_SIZE: usize = 20;
-const MOST_HEADERS: usize = ETH_SIZE + IP_SIZE + TCP_SIZE;
+const UDP_SIZE: usize = 8;
+const VXLAN_SIZE: usize = 8;
+/// What a tunnel puts in front of a frame.
+const TUNNEL_SIZE: usize = ETH_SIZE + IP_SIZE + UDP_SIZE + VXLAN_SIZE;
+const MOST_HEADERS: usize = TUNNEL_SIZE + ETH_SIZE + IP_SIZE + TCP_SIZE;
 /// TCP payload of a segment.
 const GSO_SIZE: u16 = 1448;
 
 const MAGIC: u32 = 0x7668_6c64;
-const STAMP_SIZE: usize = 24;
+/// Bytes of a stamp; the checksum is its end.
+pub const STAMP_SIZE: usize = 24;
 
 /// Bytes of the largest virtio-net header.
 pub const MAX_HEADER: usize = 24;
 const HEADER_F_NEEDS_CSUM: u8 = 1;
 const HEADER_GSO_TCPV4: u8 = 1;
+const HEADER_GSO_UDP_TUNNEL_IPV4: u8 = 0x20;
 
 /// What a frame is, from its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +76,8 @@ pub enum Kind {
     Ip,
     /// A TCP segment, to be cut up by whoever needs it smaller.
     Segment,
+    /// Such a segment in a UDP tunnel.
+    Tunnel,
 }
 
 /// What all frames of a run have in common.
@@ -138,7 +148,7 @@ impl Shape {
     pub fn protocol(&self) -> u16 {
         match self.kind {
             Kind::Plain => ETH_P_EXPERIMENTAL,
-            Kind::Ip | Kind::Segment => ETH_P_IP,
+            Kind::Ip | Kind::Segment | Kind::Tunnel => ETH_P_IP,
         }
     }
 
@@ -153,15 +163,15 @@ impl Shape {
 
     /// Whether a frame is segmented by whoever needs it smaller.
     pub fn segmented(&self) -> bool {
-        self.kind == Kind::Segment
+        matches!(self.kind, Kind::Segment | Kind::Tunnel)
     }
 
-    /// Where the IP header is.
+    /// Where the IP header is, the inner one in a tunnel.
     fn ip_at(&self) -> usize {
-        if self.bare {
-            0
-        } else {
-            ETH_SIZE
+        match self.kind {
+            Kind::Tunnel => TUNNEL_SIZE + ETH_SIZE,
+            _ if self.bare => 0,
+            _ => ETH_SIZE,
         }
     }
 
@@ -170,22 +180,30 @@ impl Shape {
             + match self.kind {
                 Kind::Plain => 0,
                 Kind::Ip => IP_SIZE,
-                Kind::Segment => IP_SIZE + TCP_SIZE,
+                Kind::Segment | Kind::Tunnel => IP_SIZE + TCP_SIZE,
             }
     }
 
-    /// The virtio-net header of such a frame, without what comes behind its first 10 bytes (virtio 1.3, section 5.1.6.2).
+    /// The virtio-net header of such a frame: its first 10 bytes (virtio 1.3, section 5.1.6.2), and where the tunnel's headers
+    /// are.
     pub fn header(&self) -> [u8; MAX_HEADER] {
         let mut header = [0; MAX_HEADER];
         if self.segmented() {
-            let headers = self.stamp_at() as u16; // CAST: 54 at most.
-            let checksum_from = (self.ip_at() + IP_SIZE) as u16; // CAST: 34 at most.
+            let headers = self.stamp_at() as u16; // CAST: 104 at most.
+            let checksum_from = (self.ip_at() + IP_SIZE) as u16; // CAST: 84 at most.
             header[0] = HEADER_F_NEEDS_CSUM;
             header[1] = HEADER_GSO_TCPV4;
             header[2..4].copy_from_slice(&headers.to_le_bytes());
             header[4..6].copy_from_slice(&GSO_SIZE.to_le_bytes());
             header[6..8].copy_from_slice(&checksum_from.to_le_bytes());
             header[8..10].copy_from_slice(&16u16.to_le_bytes());
+        }
+        if self.kind == Kind::Tunnel {
+            let outer_transport = (ETH_SIZE + IP_SIZE) as u16; // CAST: 34.
+            let inner_network = self.ip_at() as u16; // CAST: 64.
+            header[1] |= HEADER_GSO_UDP_TUNNEL_IPV4;
+            header[20..22].copy_from_slice(&outer_transport.to_le_bytes());
+            header[22..24].copy_from_slice(&inner_network.to_le_bytes());
         }
         header
     }
@@ -224,21 +242,44 @@ impl Shape {
             bytes: [0; MOST_HEADERS],
             len: 0,
         };
+        if self.kind == Kind::Tunnel {
+            self.push_tunnel(&mut headers);
+        }
         if !self.bare {
-            headers.push(&self.destination.mac);
-            headers.push(&self.source.mac);
-            headers.push(&self.protocol().to_be_bytes());
+            self.push_ethernet(&mut headers);
         }
         let ip_len = (self.size - self.ip_at()) as u16; // CAST: Below 65536.
         match self.kind {
             Kind::Plain => {}
             Kind::Ip => headers.push(&self.ip_header(ip_len, IPPROTO_EXPERIMENTAL)),
-            Kind::Segment => {
+            Kind::Segment | Kind::Tunnel => {
                 headers.push(&self.ip_header(ip_len, IPPROTO_TCP));
                 headers.push(&self.tcp_header(ip_len - IP_SIZE as u16)); // CAST: 20.
             }
         }
         headers
+    }
+
+    fn push_ethernet(&self, headers: &mut Headers) {
+        headers.push(&self.destination.mac);
+        headers.push(&self.source.mac);
+        headers.push(&self.protocol().to_be_bytes());
+    }
+
+    /// The headers around a tunnel's frame. There is no UDP checksum.
+    fn push_tunnel(&self, headers: &mut Headers) {
+        /// Source port, and the destination port of VXLAN.
+        const PORTS: [u8; 4] = [0xc0, 0x01, 0x12, 0xb5];
+        /// A valid network number, 1.
+        const VXLAN: [u8; VXLAN_SIZE] = [8, 0, 0, 0, 0, 0, 1, 0];
+        self.push_ethernet(headers);
+        let ip_len = (self.size - ETH_SIZE) as u16; // CAST: Below 65536.
+        headers.push(&self.ip_header(ip_len, IPPROTO_UDP));
+        let mut udp = [0; UDP_SIZE];
+        udp[..4].copy_from_slice(&PORTS);
+        udp[4..6].copy_from_slice(&(ip_len - IP_SIZE as u16).to_be_bytes()); // CAST: 20.
+        headers.push(&udp);
+        headers.push(&VXLAN);
     }
 
     fn ip_header(&self, len: u16, protocol: u8) -> [u8; IP_SIZE] {
@@ -293,7 +334,11 @@ impl Shape {
             return wrong(format!("checksum {found:#010x}, computed {expected:#010x}"));
         }
         let ours = self.header();
-        if header.get(1) != Some(&ours[1]) || header.get(4..6) != Some(&ours[4..6]) {
+        let tunnel = self.kind == Kind::Tunnel;
+        if header.get(1) != Some(&ours[1])
+            || header.get(4..6) != Some(&ours[4..6])
+            || tunnel && header.get(20..) != Some(&ours[20..])
+        {
             return wrong(format!("virtio-net header {header:02x?}"));
         }
         Found::Sound(stamp)
@@ -324,45 +369,6 @@ fn u32_at(frame: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// CRC of a frame from its stamp on, with four zero bytes in place of the checksum, which ends the stamp.
-fn checksum(stamped: &[u8]) -> u32 {
-    let (stamp, rest) = stamped.split_at(STAMP_SIZE.min(stamped.len()));
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&stamp[..stamp.len().saturating_sub(4)]);
-    hasher.update(&[0; 4]);
-    hasher.update(rest);
-    hasher.finalize()
-}
-
-/// Filler of `len` bytes: a window into random bytes that moves with the stamp.
-fn filler(stamp: Stamp, len: usize) -> &'static [u8] {
-    const WINDOWS: u64 = 251;
-    static RANDOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()[7]
-        };
-        (0..SIZES.end + 256).map(|_| next()).collect()
-    });
-    let start = (stamp.sequence.wrapping_add(u64::from(stamp.flow)) % WINDOWS) as usize; // CAST: Below 251.
-    &RANDOM[start..start + len]
-}
-
-/// Sum of big-endian 16-bit words as the Internet checksum takes it.
-fn ones_complement_sum(bytes: &[u8]) -> u16 {
-    let words = bytes
-        .chunks(2)
-        .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low)));
-    let mut sum: u32 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16 // CAST: Folded above.
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -387,6 +393,8 @@ mod tests {
             shape(60, Kind::Ip),
             shape(65535, Kind::Segment),
             shape(1600, Kind::Segment),
+            shape(65535, Kind::Tunnel),
+            shape(1700, Kind::Tunnel),
         ];
         shapes.extend([60, 1500].map(|size| Shape {
             bare: true,
@@ -401,6 +409,23 @@ mod tests {
             let back = shape.reversed();
             assert_eq!(back.read(&back.header(), &frame), Found::Sound(STAMP));
         }
+    }
+
+    #[test]
+    fn tunnel_says_where_its_headers_are() {
+        let shape = shape(4000, Kind::Tunnel);
+        let mut frame = Vec::new();
+        shape.write(STAMP, &mut frame);
+        let mut header = shape.header();
+        let field = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        let (outer_udp, inner_ip, inner_tcp) = (field(20), field(22), field(6));
+        assert_eq!(frame[outer_udp + 2..][..2], 4789u16.to_be_bytes());
+        assert_eq!(frame[outer_udp + 4..][..2], (4000u16 - 34).to_be_bytes());
+        assert_eq!((frame[inner_ip], frame[inner_ip + 9]), (0x45, IPPROTO_TCP));
+        assert_eq!(frame[inner_ip + 2..][..2], (4000u16 - 64).to_be_bytes());
+        assert_eq!(inner_tcp, inner_ip + IP_SIZE);
+        header[22] += 1;
+        assert!(matches!(shape.read(&header, &frame), Found::Corrupted(_)));
     }
 
     #[test]

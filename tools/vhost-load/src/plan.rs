@@ -42,6 +42,8 @@ pub struct Plan {
     pub injection: Option<Injection>,
 }
 
+/// Largest frame in a tunnel that needs no segmentation: headers and one segment.
+const MAX_TUNNELED: usize = 104 + 1448;
 /// Most bytes of buffers for one ring.
 const BUFFER_LIMIT: u64 = 64 << 20;
 /// Buffers begin at multiples of this.
@@ -167,6 +169,9 @@ fn shape(options: &Options, features: u128) -> Result<Shape> {
         "--size {} is not in 60..=65535",
         options.size
     );
+    if options.tunnel {
+        check_tunnel(options, features)?;
+    }
     let most = backend::max_plain(options.backend);
     let segmented = options.size > most && !options.jumbo;
     ensure!(
@@ -174,6 +179,7 @@ fn shape(options: &Options, features: u128) -> Result<Shape> {
         "with any_layout the tap has no header that could ask for segmentation: add --jumbo, or --size {most} at most"
     );
     let kind = match options.backend {
+        _ if options.tunnel => frame::Kind::Tunnel,
         _ if segmented => frame::Kind::Segment,
         // Nothing else finds its way there.
         Kind::Tun | Kind::Ipvtap => frame::Kind::Ip,
@@ -186,6 +192,24 @@ fn shape(options: &Options, features: u128) -> Result<Shape> {
         source: backend::guest(options)?,
         destination: PEER,
     })
+}
+
+fn check_tunnel(options: &Options, features: u128) -> Result<()> {
+    let has = |bit| features::has(features, bit);
+    ensure!(
+        has(features::GUEST_UDP_TUNNEL_GSO) && has(features::HOST_UDP_TUNNEL_GSO),
+        "--tunnel needs the features guest_udp_tunnel_gso and host_udp_tunnel_gso"
+    );
+    ensure!(
+        options.backend == Kind::Tap && !has(features::ANY_LAYOUT),
+        "--tunnel needs a tap with a header: --backend tap, and no any_layout"
+    );
+    ensure!(
+        options.size > MAX_TUNNELED,
+        "--tunnel is for frames that need segmentation: --size {} at least",
+        MAX_TUNNELED + 1
+    );
+    Ok(())
 }
 
 fn check_ring(options: &Options, cut: Cut, packet: u32) -> Result<()> {
@@ -351,6 +375,10 @@ mod tests {
             refusal(&["--size", "9000", "--rx-buf", "1536", "--features", "none"])
                 .contains("hold no packet")
         );
+        let tunnel = "version_1,guest_udp_tunnel_gso,host_udp_tunnel_gso";
+        let tunnel = |size| refusal(&["--tunnel", "--features", tunnel, "--size", size]);
+        assert!(tunnel("1552").contains("--size 1553"));
+        assert!(refusal(&["--tunnel", "--size", "9000"]).contains("host_udp_tunnel_gso"));
         assert!(refusal(&["--identity", "--regions", "2"]).contains("--regions 1"));
         assert!(refusal(&["--inject", "swap", "--count", "3"]).contains("--count 4"));
         assert!(refusal(&["--count", "0"]).contains("--count"));

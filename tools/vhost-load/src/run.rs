@@ -12,6 +12,7 @@ use vhost_driver::{GuestMemory, RingLayout};
 use crate::args::Xdp;
 use crate::failure::Failure;
 use crate::gate::Gate;
+use crate::line::Line;
 use crate::plan::Plan;
 use crate::report::Measured;
 use crate::session::{Device, Session};
@@ -93,11 +94,16 @@ pub fn wire_name(plan: &Plan, session: &Session) -> String {
 ///
 /// # Errors
 ///
-/// Those of [`Wire::open`].
+/// Those of [`Line`].
 pub fn open_wire(plan: &Plan, session: &Session) -> Result<Wire> {
-    let bypass = !plan.options.flood;
-    let wire = Wire::open(&wire_name(plan, session), plan.shape, bypass);
-    wire.context("the other end of the wire")
+    let name = wire_name(plan, session);
+    let line = if plan.options.tunnel {
+        Line::bridged(&name)
+    } else {
+        Line::packet(&name, plan.shape.protocol(), !plan.options.flood)
+    };
+    let line = line.context("the other end of the wire")?;
+    Ok(Wire::new(line, plan.shape))
 }
 
 /// Puts a thread of the host's side on its CPU.

@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The host's end of the wire: a packet socket on the tap's interface, or on the one that its packets come out of.
-
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use vhost_uapi::{netdev, PacketOptions, PacketSocket};
+//! The host's end of the wire: on the tap's interface, or on the one that its packets come out of.
 
 use crate::check::Checker;
 use crate::failure::{Failure, Patience};
 use crate::frame::{self, Found, Shape, Stamp};
 use crate::gate::Gate;
 use crate::inject::{self, Emission, Injection};
+use crate::line::{Line, SOCKET_BUFFER};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-/// Buffer of a packet socket, in bytes.
-pub const SOCKET_BUFFER: i32 = 32 << 20;
 /// How often a thread that waits looks whether it is over.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
 
 /// The host's end of the wire.
 #[derive(Debug)]
 pub struct Wire {
-    socket: PacketSocket,
+    line: Line,
     /// Shape of the frames that are received here.
     shape: Shape,
 }
@@ -51,21 +48,14 @@ pub struct Sending {
 }
 
 impl Wire {
-    /// Opens the end of the wire on interface `name`. Frames of `shape` arrive here, and the reverse leaves; with `bypass`
-    /// past the interface's queueing discipline.
-    ///
-    /// # Errors
-    ///
-    /// EPERM without CAP_NET_RAW and CAP_NET_ADMIN.
-    pub fn open(name: &str, shape: Shape, bypass: bool) -> Result<Self, Failure> {
-        let options = PacketOptions {
-            vnet_hdr_size: Some(PacketSocket::HEADER_SIZE as u32), // CAST: 10.
-            bypass,
-        };
-        let socket = PacketSocket::open_with(netdev::index(name)?, shape.protocol(), options)?;
-        socket.set_rcvbuf(SOCKET_BUFFER)?;
-        socket.set_sndbuf(SOCKET_BUFFER)?;
-        Ok(Self { socket, shape })
+    /// Makes the end of a wire: frames of `shape` arrive through `line`, and the reverse leaves.
+    pub fn new(line: Line, shape: Shape) -> Self {
+        Self { line, shape }
+    }
+
+    /// Room for a header and the largest frame.
+    fn packet(&self) -> Vec<u8> {
+        vec![0; self.line.header_size() + frame::SIZES.end]
     }
 
     /// Receives and checks until `stop`, and then what is there.
@@ -75,18 +65,18 @@ impl Wire {
     /// Those of recv(2).
     pub fn capture(&self, flows: u32, gate: &Gate, stop: &AtomicBool) -> Result<Checker, Failure> {
         let mut checker = Checker::new(flows);
-        let mut packet = vec![0; PacketSocket::HEADER_SIZE + frame::SIZES.end];
+        let mut packet = self.packet();
         loop {
             let over = stop.load(Ordering::Acquire);
-            let Some(len) = self.socket.receive(&mut packet)? else {
+            let Some(len) = self.line.receive(&mut packet)? else {
                 if over {
                     return Ok(checker);
                 }
-                self.socket.wait(LOOK_AROUND)?;
+                self.line.wait(LOOK_AROUND)?;
                 continue;
             };
             let received = &packet[..len.min(packet.len())];
-            let (header, frame) = received.split_at(PacketSocket::HEADER_SIZE.min(len));
+            let (header, frame) = received.split_at(self.line.header_size().min(len));
             let before = checker.tally().received;
             checker.note(self.shape.read(header, frame));
             gate.saw(checker.tally().received - before);
@@ -99,7 +89,7 @@ impl Wire {
     ///
     /// None that an open socket gives.
     pub fn drops(&self) -> Result<u64, Failure> {
-        Ok(u64::from(self.socket.statistics()?.drops))
+        self.line.drops()
     }
 
     /// Sends frames to the guest, no more than `gate` lets through.
@@ -110,7 +100,7 @@ impl Wire {
     pub fn send(&self, sending: &Sending, gate: &Gate, stop: &AtomicBool) -> Result<(), Failure> {
         let shape = self.shape.reversed();
         let total = Emission::total(sending.count, sending.injection);
-        let mut packet = Outgoing::new(&shape);
+        let mut packet = Outgoing::new(&shape, self.line.header_size());
         let mut patience = Patience::new(sending.patience);
         let mut due = Instant::now();
         let mut nth = 0;
@@ -130,7 +120,7 @@ impl Wire {
             let turn = gate.turn();
             // Counted first: the guest may have it before the call returns.
             gate.sent(1);
-            while !self.socket.send(&packet.bytes)? {
+            while !self.line.send(&packet.bytes)? {
                 patience.wait(|| format!("the tap's queue takes no more after {nth} packets"))?;
                 std::thread::yield_now();
             }
@@ -146,15 +136,15 @@ impl Wire {
     ///
     /// Those of recv(2) and send(2).
     pub fn echo(&self, injection: Option<Injection>, stop: &AtomicBool) -> Result<(), Failure> {
-        let mut packet = vec![0; PacketSocket::HEADER_SIZE + frame::SIZES.end];
+        let mut packet = self.packet();
         let mut held: Option<Vec<u8>> = None;
         while !stop.load(Ordering::Relaxed) {
-            let Some(len) = self.socket.receive(&mut packet)? else {
-                self.socket.wait(LOOK_AROUND)?;
+            let Some(len) = self.line.receive(&mut packet)? else {
+                self.line.wait(LOOK_AROUND)?;
                 continue;
             };
-            let answer = &mut packet[..len.min(PacketSocket::HEADER_SIZE + frame::SIZES.end)];
-            self.answer(answer, injection, &mut held)?;
+            let len = len.min(packet.len());
+            self.answer(&mut packet[..len], injection, &mut held)?;
         }
         Ok(())
     }
@@ -165,7 +155,7 @@ impl Wire {
         injection: Option<Injection>,
         held: &mut Option<Vec<u8>>,
     ) -> Result<(), Failure> {
-        let Some((header, frame)) = packet.split_at_mut_checked(PacketSocket::HEADER_SIZE) else {
+        let Some((header, frame)) = packet.split_at_mut_checked(self.line.header_size()) else {
             return Ok(());
         };
         // Questions of ours that are not sound are answered as they are: the guest is who checks.
@@ -199,7 +189,7 @@ impl Wire {
     }
 
     fn push(&self, packet: &[u8]) -> Result<(), Failure> {
-        while !self.socket.send(packet)? {
+        while !self.line.send(packet)? {
             std::thread::yield_now();
         }
         Ok(())
@@ -208,14 +198,16 @@ impl Wire {
 
 /// A packet to be sent: header and frame.
 struct Outgoing {
+    header_size: usize,
     frame: Vec<u8>,
     bytes: Vec<u8>,
 }
 
 impl Outgoing {
-    fn new(shape: &Shape) -> Self {
-        let header = &shape.header()[..PacketSocket::HEADER_SIZE];
+    fn new(shape: &Shape, header_size: usize) -> Self {
+        let header = &shape.header()[..header_size];
         Self {
+            header_size,
             frame: Vec::with_capacity(shape.size),
             bytes: header.to_vec(),
         }
@@ -227,7 +219,7 @@ impl Outgoing {
         if emission.corrupt {
             inject::corrupt(&mut self.frame);
         }
-        self.bytes.truncate(PacketSocket::HEADER_SIZE);
+        self.bytes.truncate(self.header_size);
         self.bytes.extend_from_slice(&self.frame);
     }
 }

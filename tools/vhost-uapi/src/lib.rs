@@ -13,6 +13,7 @@
 //! system has no word for that: who calls [`VhostNet::set_mem_table`] and [`VhostNet::set_vring_addr`] names only memory
 //! that is shared with the device and that no Rust reference points at.
 
+mod bridge;
 mod device;
 mod error;
 mod eventfd;
@@ -26,6 +27,7 @@ mod sys;
 mod tap;
 mod xdp;
 
+pub use bridge::Bridge;
 pub use device::{MemoryRegion, VhostNet, VringAddr};
 pub use error::{Error, Result};
 pub use eventfd::{wait_readable, EventFd};

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use crate::error::{Context, Error, Result};
 
+const IFF_UP: u64 = 1;
+
 fn path(name: &str, attribute: &str) -> PathBuf {
     PathBuf::from(format!("/sys/class/net/{name}/{attribute}"))
 }
@@ -60,11 +62,19 @@ pub fn address(name: &str) -> Result<[u8; 6]> {
 
 /// Takes the interface up.
 pub fn set_up(name: &str) -> Result {
-    const IFF_UP: u64 = 1;
+    change_flags(name, |flags| flags | IFF_UP)
+}
+
+/// Takes the interface down.
+pub fn set_down(name: &str) -> Result {
+    change_flags(name, |flags| flags & !IFF_UP)
+}
+
+fn change_flags(name: &str, change: impl Fn(u64) -> u64) -> Result {
     let text = read(name, "flags")?;
     let flags = u64::from_str_radix(text.trim_start_matches("0x"), 16)
         .map_err(|_| Error::new(format!("flags {text} of {name}"), Errno::EINVAL))?;
-    write(name, "flags", &format!("{:#x}", flags | IFF_UP))
+    write(name, "flags", &format!("{:#x}", change(flags)))
 }
 
 /// Keeps the kernel from sending IPv6 packets of its own through the interface. Nothing to do without IPv6.

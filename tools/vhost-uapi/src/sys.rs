@@ -2,6 +2,7 @@
 
 //! The system calls that no crate wraps safely. The only `unsafe` of the tools.
 
+use crate::error::{Error, Result};
 use crate::numbers;
 use nix::errno::Errno;
 use std::ffi::c_void;
@@ -50,6 +51,31 @@ impl Default for IfReq {
             flags: [0; 2],
             rest: [0; 22],
         }
+    }
+}
+
+impl IfReq {
+    /// A request that is about the interface `name`.
+    ///
+    /// # Errors
+    ///
+    /// ENAMETOOLONG.
+    pub(crate) fn named(name: &str) -> Result<Self> {
+        let mut request = Self::default();
+        // The last byte ends the name.
+        let field = request.name.get_mut(..name.len());
+        field
+            .filter(|_| name.len() < libc::IFNAMSIZ)
+            .ok_or_else(|| Error::new(format!("interface name {name}"), Errno::ENAMETOOLONG))?
+            .copy_from_slice(name.as_bytes());
+        Ok(request)
+    }
+
+    /// Puts an interface's index where the flags are.
+    pub(crate) fn set_index(&mut self, index: i32) {
+        let [a, b, c, d] = index.to_ne_bytes();
+        self.flags = [a, b];
+        [self.rest[0], self.rest[1]] = [c, d];
     }
 }
 

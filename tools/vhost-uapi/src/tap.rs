@@ -3,13 +3,14 @@
 //! Taps: made through `/dev/net/tun`, or the node of a macvtap that exists.
 
 use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use nix::errno::Errno;
 use nix::{request_code_read, request_code_write};
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::netdev;
 use crate::sys::{self, IfReq};
 mod request {
@@ -39,6 +40,8 @@ pub enum Offload {
     None,
     /// Checksums and TCP segmentation are the reader's.
     Tcp,
+    /// Those of TCP in UDP tunnels as well.
+    Tunnel,
 }
 
 /// What an interface of `/dev/net/tun` is like, besides what all options of a tap say.
@@ -127,6 +130,27 @@ impl Tap {
         Ok(())
     }
 
+    /// Sends a header and a frame into the interface.
+    ///
+    /// # Errors
+    ///
+    /// Those of write(2): EINVAL for a header that does not fit the frame, EIO while the interface is down.
+    pub fn send(&self, frame: &[u8]) -> Result {
+        (&self.file).write_all(frame).context("write to the tap")
+    }
+
+    /// Receives a header and a frame that the interface was to send, if one is there. Returns their length.
+    ///
+    /// # Errors
+    ///
+    /// Those of read(2), apart from EAGAIN.
+    pub fn receive(&self, frame: &mut [u8]) -> Result<Option<usize>> {
+        match (&self.file).read(frame) {
+            Err(err) if err.kind() == ErrorKind::WouldBlock => Ok(None),
+            result => result.map(Some).context("read from the tap"),
+        }
+    }
+
     /// `TUNSETSNDBUF`.
     ///
     /// # Errors
@@ -148,22 +172,17 @@ fn open(node: &str) -> Result<File> {
     let opened = OpenOptions::new()
         .read(true)
         .write(true)
+        .custom_flags(libc::O_NONBLOCK)
         .open(Path::new(node));
     opened.context(&format!("open {node}"))
 }
 
 /// Gives the tap its options; returns its name.
 fn configure(file: &File, name: &str, options: &TapOptions) -> Result<String> {
-    let mut ifreq = IfReq::default();
+    let mut ifreq = IfReq::named(name)?;
     let header = options.vnet_hdr_size.map_or(0, |_| IFF_VNET_HDR);
     let flags = options.flags.bits() | IFF_NO_PI | header;
     ifreq.flags = flags.to_ne_bytes();
-    // The last byte ends the name.
-    let name_field = ifreq.name.get_mut(..name.len());
-    name_field
-        .filter(|_| name.len() < libc::IFNAMSIZ)
-        .ok_or_else(|| Error::new(format!("interface name {name}"), Errno::ENAMETOOLONG))?
-        .copy_from_slice(name.as_bytes());
     let call = format!("TUNSETIFF {name}");
     sys::ioctl(file.as_fd(), request::SET_IFF, &mut ifreq).context(call.trim_end())?;
 
@@ -190,9 +209,12 @@ fn set_offload(file: &File, offload: Offload) -> Result {
     const TUN_F_CSUM: u16 = 0x01;
     const TUN_F_TSO4: u16 = 0x02;
     const TUN_F_TSO6: u16 = 0x04;
+    const TUN_F_UDP_TUNNEL_GSO: u16 = 0x80;
+    let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
     let bits = match offload {
         Offload::None => 0,
-        Offload::Tcp => TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6,
+        Offload::Tcp => tcp,
+        Offload::Tunnel => tcp | TUN_F_UDP_TUNNEL_GSO,
     };
     sys::ioctl_value(file.as_fd(), request::SET_OFFLOAD, bits).context("TUNSETOFFLOAD")?;
     Ok(())
