@@ -4,7 +4,7 @@
 
 # shellcheck disable=SC2034  # used by those who source this file
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/vhost_net_rs
+CACHE=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/vhost_net_rs
 SELF=${0##*/}
 
 # One line about what is going on, with the seconds since the script started.
