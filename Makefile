@@ -33,6 +33,14 @@ test-long: ## What takes longer: lint proved by planted violations, and all else
 lint: ## The house rules: formatting, clippy, unsafe, panic paths, floors, style of C and shell
 	@scripts/lint/run
 
+.PHONY: install
+install: ## Put it in the place of C's vhost_net on this host, for good: KDIR= DESTDIR= PREFIX= DKMS=yes BUILD=no
+	@scripts/install
+
+.PHONY: uninstall
+uninstall: ## Take away what "make install" installed: C's vhost_net is back
+	@scripts/install --uninstall
+
 .PHONY: fmt
 fmt: ## Format all Rust as lint wants it
 	@scripts/lint/10-rustfmt --fix
