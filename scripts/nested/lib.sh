@@ -102,8 +102,8 @@ guest_logs() {
 	cat /proc/loadavg
 }
 
-# The worker's thread, as /proc/PID/task/TID.
-worker() { grep -l "^vhost-$QEMU\$" "/proc/$QEMU"/task/*/comm | sed 's,/comm$,,'; }
+# The worker's thread, as /proc/PID/task/TID: a thread of QEMU, or a kernel thread.
+worker() { grep -ls "^vhost-$QEMU\$" "/proc/$QEMU"/task/*/comm /proc/[0-9]*/task/*/comm | sed -n '1s,/comm$,,p'; }
 
 # Packets and bytes that went through since the guest booted, by its own count and by the tap's; both as
 # "TO-VM-PACKETS BYTES TO-GUEST-PACKETS BYTES".
