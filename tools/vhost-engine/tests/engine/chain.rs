@@ -12,11 +12,9 @@ use vhost_engine::engine::memory::{GuestMemory, RawDesc};
 use vhost_engine::engine::scratch::{Extent, Segments, MAX_SEGMENTS, TABLE_BYTES};
 use vhost_engine::engine::translate::Translator;
 
-use crate::arena::{Arena, Kind};
+use crate::arena::Kind;
 use crate::model::*;
-use crate::rig::{arena, cases, BUFFERS, GPA};
-
-type World<'a> = (Arena<'a>, Place, u64);
+use crate::rig::{arena, cases, World, BUFFERS, GPA};
 
 /// Walks the chain at `head`. The segments are answered by guest address.
 fn walk(world: &World<'_>, head: u16) -> Result<(Chain, Vec<(u64, u64)>)> {

@@ -47,5 +47,6 @@ mod scratch;
 mod spec;
 mod split;
 mod translate;
+mod tunnel;
 mod tx;
 mod tx_drops;

@@ -26,8 +26,11 @@ pub const VNET: u64 = 1 << features::NET_VIRTIO_NET_HDR;
 pub const ON_EMPTY: u64 = 1 << features::NOTIFY_ON_EMPTY;
 pub const IN_ORDER: u64 = 1 << features::IN_ORDER;
 
+/// An arena, a ring in it, and where the buffers begin.
+pub type World<'a> = (Arena<'a>, Place, u64);
+
 /// An arena for a ring of `num` entries and the buffers behind it.
-pub fn arena<'a>(num: u16) -> (Arena<'a>, Place, u64) {
+pub fn arena<'a>(num: u16) -> World<'a> {
     let place = Place::at(RING, num);
     let buffers = (place.end() + 64).next_multiple_of(4096);
     let arena = Arena::new((buffers + BUFFERS - RING) as usize);

@@ -4,12 +4,9 @@ use proptest::prelude::*;
 use vhost_engine::engine::host::Polled;
 use vhost_engine::engine::net::Outcome;
 
-use crate::arena::Arena;
 use crate::mocks::{RxSocket, SOCKET_HEADER};
 use crate::model::*;
 use crate::rig::*;
-
-type World<'a> = (Arena<'a>, Place, u64);
 
 /// Bytes between buffers, so that a write past one shows.
 pub const STEP: u64 = 0x2000;

@@ -3,11 +3,9 @@
 use vhost_engine::engine::error::Error;
 use vhost_engine::engine::split::SplitQueue;
 
-use crate::arena::{Arena, Kind};
+use crate::arena::Kind;
 use crate::model::*;
-use crate::rig::{arena, EVENT_IDX};
-
-type World<'a> = (Arena<'a>, Place, u64);
+use crate::rig::{arena, World, EVENT_IDX};
 
 fn queue(world: &World<'_>, features: u64, base: u16) -> SplitQueue {
     let (_, place, _) = world;

@@ -6,12 +6,10 @@ use vhost_engine::engine::host::Polled;
 use vhost_engine::engine::net::backend::SendError;
 use vhost_engine::engine::net::Outcome;
 
-use crate::arena::{Arena, Kind};
+use crate::arena::Kind;
 use crate::mocks::TxSocket;
 use crate::model::*;
 use crate::rig::*;
-
-type World<'a> = (Arena<'a>, Place, u64);
 
 /// Puts a frame of `len` bytes, header included, at `gpa`.
 pub fn frame(rig: &Rig<'_, '_>, gpa: u64, len: u32, fill: u8) -> Vec<u8> {
