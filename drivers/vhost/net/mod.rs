@@ -13,7 +13,9 @@ use crate::{
     device::Device,
     engine::{features, scratch::Scratch},
     ioctl,
-    kapi::{chrdev::CharDevice, clock, owner::OwnerMemory, work::WorkItem},
+    kapi::{
+        chrdev::CharDevice, clock, owner::OwnerMemory, user_memory::access_ok, work::WorkItem,
+    },
     kick::{self, Event},
     table::MemTable,
     worker::{Work, Worker},
@@ -181,10 +183,17 @@ fn get_features_array(arg: usize) -> Result {
     let count = ioctl::read::<u64>(arg)?;
     let mut at = arg;
     let mut words = features::OFFERED.iter();
+    // An array that leaves user space gets no zeroes, as in C.
+    // CAST: to 64 bits, as an address is.
+    let inside = access_ok(arg as u64, count.saturating_add(1).saturating_mul(8));
 
     for index in 0..count {
         at = at.wrapping_add(size_of::<u64>());
-        ioctl::write(at, words.next().unwrap_or(&0))?;
+        match words.next() {
+            Some(word) => ioctl::write(at, word)?,
+            None if inside => ioctl::write(at, &0_u64)?,
+            None => return Err(EFAULT),
+        }
         breathe(index)?;
     }
     Ok(())
