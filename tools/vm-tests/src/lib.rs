@@ -20,5 +20,6 @@ pub mod report;
 pub mod rig;
 pub mod script;
 pub mod stop;
+pub mod toggles;
 pub mod windows;
 pub mod workers;

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, dirty_log, foreign, found, hostile, ioctls, parameters, published, stop, windows,
-    workers,
+    arrays, dirty_log, foreign, found, hostile, ioctls, parameters, published, stop, toggles,
+    windows, workers,
 };
 
 /// Tests of a vhost-net driver
@@ -50,6 +50,8 @@ enum Command {
     Published,
     /// Busy-polling windows that must close
     Windows,
+    /// Features that change under traffic
+    Toggles,
     /// Faults that were found once
     Found,
     /// What the module's parameters change: prints it, to be compared
@@ -130,6 +132,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         }),
         Command::Published => suite("published", &|report| published::run(node, only, report)),
         Command::Windows => suite("windows", &|report| windows::run(node, only, report)),
+        Command::Toggles => suite("toggles", &|report| toggles::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
         Command::DirtyLog => suite("dirty-log", &|report| dirty_log::run(node, only, report)),
         Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),

@@ -44,6 +44,21 @@ impl RawRing {
         }
     }
 
+    /// Sets all indices and flags to 0, as before a start.
+    pub fn reset(&self) {
+        let ring = &self.ring;
+        for at in [
+            ring.avail_flags(),
+            ring.avail_idx(),
+            ring.used_event(),
+            ring.used_flags(),
+            ring.used_idx(),
+            ring.avail_event(),
+        ] {
+            self.memory.store_u16(at, 0, Ordering::Relaxed);
+        }
+    }
+
     /// Number of descriptors.
     pub fn num(&self) -> u16 {
         self.ring.num
