@@ -19,7 +19,7 @@ use anyhow::{bail, ensure, Context, Result};
 use nix::errno::Errno;
 use nix::unistd::gettid;
 use vhost_load::worker::Worker;
-use vhost_uapi::VhostNet;
+use vhost_uapi::{EventFd, MemoryRegion, VhostNet};
 
 use crate::patience::wait_for;
 use crate::report::{Report, Test};
@@ -69,6 +69,10 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
     tests.push(Test::new(
         "a user at the limit of processes may have a kthread only",
         move || limited(node),
+    ));
+    tests.push(Test::new(
+        "threads that make all calls in any order",
+        move || any_order(node),
     ));
     tests.push(Test::new(
         "the kind is changed while owners come and go",
@@ -269,6 +273,59 @@ fn limited(node: &Path) -> Result<()> {
     const WANTED: &str = "task ENOMEM, owner EPERM, kthread 0, reset 0, task with room 0\n";
     ensure!(text == WANTED, "{text:?}, not {WANTED:?}");
     Ok(())
+}
+
+/// Calls that others make meanwhile are refused, and break nothing.
+fn any_order(node: &Path) -> Result<()> {
+    const THREADS: u64 = 4;
+    const CALLS: u32 = 400;
+    let vhost = open(node, Kind::Owner)?;
+    let kick = EventFd::new()?;
+    let calls = |thread: u64| -> Result<()> {
+        // Any numbers will do, as long as they come again (xorshift).
+        let mut random = 0x9e37_79b9_7f4a_7c15 * (thread + 1);
+        for _ in 0..CALLS {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let index = u32::from(random & 1 << 32 != 0);
+            let result = match random >> 40 & 7 {
+                0 | 1 => vhost.set_owner(),
+                2 => vhost.reset_owner(),
+                3 => vhost.set_fork_from_owner(index as u8), // CAST: 0 or 1.
+                4 => vhost.set_mem_table(&[MemoryRegion {
+                    memory_size: 4096,
+                    ..MemoryRegion::default()
+                }]),
+                5 => vhost.set_vring_kick(index, Some(kick.as_fd())),
+                6 => kick.signal(),
+                _ => vhost.set_backend(index, None),
+            };
+            match result.map_err(|err| err.errno) {
+                Ok(()) | Err(Errno::EPERM | Errno::EBUSY | Errno::EFAULT) => {}
+                Err(errno) => bail!("a call answers {errno}"),
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn({
+                    let calls = &calls;
+                    move || calls(thread)
+                })
+            })
+            .collect();
+        let panicked = |_| bail!("a thread panicked");
+        let mut results = threads.into_iter().map(|thread| thread.join());
+        results.try_for_each(|result| result.unwrap_or_else(panicked))
+    })?;
+    // Without an owner by now, or with this process.
+    drop(vhost.reset_owner());
+    let worker = own(&vhost)?;
+    drop(vhost);
+    stop::expect_gone(&worker)
 }
 
 /// `VHOST_SET_FORK_FROM_OWNER` by another thread: it is refused, or the next owner has what it says.
