@@ -13,9 +13,7 @@ use crate::{
     device::Device,
     engine::{features, scratch::Scratch},
     ioctl,
-    kapi::{
-        chrdev::CharDevice, clock, owner::OwnerMemory, user_memory::access_ok, work::WorkItem,
-    },
+    kapi::{chrdev::CharDevice, clock, owner::OwnerMemory, user_memory::access_ok, work::WorkItem},
     kick::{self, Event},
     table::MemTable,
     worker::{Work, Worker},

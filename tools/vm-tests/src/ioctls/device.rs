@@ -246,21 +246,13 @@ pub(super) fn feature_arrays(script: &mut Script) -> Result<()> {
         }
     }
     // Nothing of an array that leaves user space is cleared; of one that only ends too late, what is there.
-    for count in [5, 1 << 60, u64::MAX] {
+    for count in [4, 5, 1 << 60, u64::MAX] {
         let mut arg = [0xff; 40];
         arg[..8].copy_from_slice(&count.to_ne_bytes());
         let outcome = vhost.raw_ioctl(numbers::GET_FEATURES_ARRAY, RawArg::Bytes(&mut arg));
         script.note(format!("GET_FEATURES_ARRAY of {count}"), outcome);
-        let rest = format!("{:?}", &arg[24..]);
-        script.text(format!("GET_FEATURES_ARRAY of {count}: the rest"), rest);
+        let found = format!("{:?} {:?}", &arg[..8], &arg[24..]);
+        script.text(format!("GET_FEATURES_ARRAY of {count}: the rest"), found);
     }
-    let mut arg = [0xff; 40];
-    arg[..8].copy_from_slice(&4u64.to_ne_bytes());
-    let outcome = vhost.raw_ioctl(numbers::GET_FEATURES_ARRAY, RawArg::Bytes(&mut arg));
-    script.note("GET_FEATURES_ARRAY of 4", outcome);
-    script.text(
-        "GET_FEATURES_ARRAY of 4: the rest",
-        format!("{:?} {:?}", &arg[..8], &arg[24..]),
-    );
     Ok(())
 }
