@@ -137,6 +137,11 @@ impl GuestMemory {
             .map(|region| region.uva + (gpa.0 - region.gpa.0))
     }
 
+    /// The file that it is in, for others to map.
+    pub fn file_offset(&self) -> Option<&FileOffset> {
+        self.0.view.file_offset()
+    }
+
     fn offset(&self, gpa: Gpa) -> usize {
         let offset = gpa
             .0

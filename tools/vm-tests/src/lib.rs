@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arrays;
+pub mod clients;
 pub mod dirty_log;
 pub mod foreign;
 pub mod found;

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, dirty_log, foreign, found, hostile, ioctls, parameters, published, stop, toggles,
-    windows, workers,
+    arrays, clients, dirty_log, foreign, found, hostile, ioctls, parameters, published, stop,
+    toggles, windows, workers,
 };
 
 /// Tests of a vhost-net driver
@@ -69,6 +69,14 @@ enum Command {
         /// Node of the driver to compare with
         #[arg(long)]
         with: PathBuf,
+    },
+    /// The calls of programs that use vhost-net, in their order
+    Clients,
+    /// Part of `clients`: own a device that another process opened
+    #[command(hide = true)]
+    Client {
+        /// The client's name
+        name: String,
     },
     /// Part of `stop`: own a device with traffic
     #[command(hide = true)]
@@ -140,6 +148,8 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),
         Command::WorkerProcess { role, kind } => workers::main(*role, *kind).map(|()| true),
         Command::LongArray { set } => arrays::main(*set).map(|()| true),
+        Command::Clients => suite("clients", &|report| clients::run(node, only, report)),
+        Command::Client { name } => clients::owner(name).map(|()| true),
         Command::Foreign => {
             foreign::main();
             Ok(true)
