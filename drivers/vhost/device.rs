@@ -8,6 +8,7 @@
 
 use crate::{
     ioctl::{self, FileArg},
+    iotlb::{self, Channel},
     kapi::{
         eventfd::EventFd,
         index::VringIndex,
@@ -54,6 +55,13 @@ pub(crate) struct Control<W: Work> {
 }
 
 impl<W: Work> Control<W> {
+    /// Asks the worker for the work of `bits`, if there is one.
+    pub(crate) fn queue(&self, item: ArcBorrow<'_, WorkItem<W>>, bits: u32) {
+        if let Some(thread) = &self.thread {
+            thread.worker.queue(item, bits);
+        }
+    }
+
     /// Waits until the worker has done all that was asked before.
     pub(crate) fn flush(&self) {
         if let Some(thread) = &self.thread {
@@ -76,11 +84,16 @@ pub(crate) struct Device<W: Work> {
     fork_from_owner: Atomic<bool>,
     #[pin]
     vrings: [Vring<W>; VRINGS],
+    #[pin]
+    channel: Channel<VRINGS>,
 }
 
 impl<W: Work> Device<W> {
-    pub(crate) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
             control <- new_mutex!(
                 Control {
                     thread: None,
@@ -91,6 +104,7 @@ impl<W: Work> Device<W> {
             owner <- new_mutex!(None, "Device::owner"),
             fork_from_owner: Atomic::new(param::default_kind() == Kind::Owner),
             vrings <- pin_init::pin_init_array_from_fn(|_| Vring::new()),
+            channel <- Channel::new(),
         })
     }
 
@@ -131,6 +145,11 @@ impl<W: Work> Device<W> {
             Some(owner) => (owner.tgid, owner.worker.tid()),
             None => (0, 0),
         }
+    }
+
+    /// The messages of the IOTLB.
+    pub(crate) fn channel(&self) -> &Channel<VRINGS> {
+        &self.channel
     }
 
     /// All vrings, by index.
@@ -214,6 +233,7 @@ impl<W: Work> Device<W> {
         for vring in &self.vrings {
             vring.reset();
         }
+        self.channel.close();
         control.table = None;
         self.set_kind(param::default_kind());
         if let Some(Thread { worker, task }) = control.thread.take() {
@@ -260,6 +280,26 @@ impl<W: Work> Device<W> {
         self.vrings
             .iter()
             .all(|vring| vring.lock().memory_ok(table, true))
+    }
+
+    /// Makes addresses I/O virtual, by a new IOTLB, or not any more.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the module's parameters allow no entry.
+    pub(crate) fn set_iotlb(&self, _control: &Control<W>, on: bool) -> Result {
+        let mut was_on = false;
+
+        for vring in &self.vrings {
+            let new = if on { Some(iotlb::empty()?) } else { None };
+            was_on |= vring.lock().set_iotlb(new);
+        }
+        if on {
+            self.channel.open();
+        } else if was_on {
+            self.channel.close();
+        }
+        Ok(())
     }
 
     /// Serves `VHOST_SET_LOG_BASE`. As in C, a vring that may use the map gets

@@ -8,6 +8,7 @@ use crate::{
         features,
         iotlb::AddressMap,
         layout,
+        ring_map::Mapped,
         split::SplitQueue,
     },
     kapi::{dirty_log::OwnerBitmap, eventfd::EventFd, owner::OwnerMemory, user_memory::access_ok},
@@ -16,7 +17,10 @@ use crate::{
 use kernel::sync::Arc;
 
 /// The owner's memory, with a log of what is written.
-pub(crate) type LoggedMemory<'a> = Logged<'a, OwnerMemory, OwnerBitmap<'a>>;
+pub(crate) type LoggedMemory<'a> = Logged<'a, MappedMemory<'a>, OwnerBitmap<'a>>;
+/// The owner's memory, with ring addresses that go through the device IOTLB if
+/// there is one.
+pub(crate) type MappedMemory<'a> = Mapped<'a, OwnerMemory>;
 
 /// Guest memory that one byte of the map stands for.
 const BYTES_PER_BYTE: u64 = 4096 * 8;
@@ -48,20 +52,20 @@ impl Log {
         }
     }
 
-    /// The owner's memory, with this log of what `queue` writes.
+    /// `mem` with this log of what `queue` writes to it.
     pub(crate) fn memory<'a>(
         &'a self,
-        memory: &'a OwnerMemory,
+        mem: &'a MappedMemory<'a>,
         queue: &SplitQueue,
         table: Option<&'a Arc<MemTable>>,
     ) -> LoggedMemory<'a> {
-        let bitmap = OwnerBitmap::new(*memory, self.base, self.fd.as_deref());
+        let bitmap = OwnerBitmap::new(*mem.inner(), self.base, self.fd.as_deref());
         let [_, _, used] = queue.addresses();
         let map = match table {
             Some(table) => table.map(),
             None => AddressMap::new(&[], false),
         };
-        Logged::new(memory, bitmap, self.what(queue), used, map)
+        Logged::new(mem, bitmap, self.what(queue), used, map).behind(mem.iotlb())
     }
 
     /// Whether a map at `base` may have the used ring of `queue`, logged at

@@ -10,10 +10,9 @@ impl From<engine::error::Error> for kernel::error::Error {
         use engine::error::Error as Engine;
 
         match err {
-            Engine::Fault | Engine::Unmapped { .. } => EFAULT,
+            Engine::Fault | Engine::Unmapped { .. } | Engine::Denied => EFAULT,
             Engine::BadRing => EINVAL,
             Engine::TooManySegments => ENOBUFS,
-            Engine::Denied => EPERM,
         }
     }
 }

@@ -7,15 +7,18 @@
 
 pub mod engine;
 
+mod access;
 #[path = "../../rust/bindings/mod.rs"]
 mod bindings;
 mod device;
 mod dirty_log;
 mod error;
 mod ioctl;
+mod iotlb;
 #[path = "../../rust/kapi/mod.rs"]
 mod kapi;
 mod kick;
+mod message;
 mod net;
 mod table;
 mod vring;

@@ -3,14 +3,15 @@
 //! A vring: a virtqueue with its eventfds, its backend and its lock.
 
 use crate::{
-    dirty_log::{Log, LoggedMemory},
+    dirty_log::Log,
     engine::{
         counters::{self, Counters},
-        features::{self, HeaderLen},
+        features::HeaderLen,
         layout,
         split::SplitQueue,
     },
     ioctl::{self, FileArg},
+    iotlb::VringIotlb,
     kapi::{
         eventfd::{EventFd, KickFile},
         index::VringIndex,
@@ -18,7 +19,6 @@ use crate::{
         snapshot::Snapshot,
         socket::NetSocket,
         tap::{RxQueue, TxQueue},
-        user_memory::access_ok,
         wait::PollEntry,
     },
     kick::Waker,
@@ -81,6 +81,10 @@ pub(crate) struct State<W: Work> {
     pub(crate) counters: Counters,
     pub(crate) header: HeaderLen,
     pub(crate) log: Log,
+    /// With `VIRTIO_F_ACCESS_PLATFORM`.
+    pub(crate) iotlb: Option<VringIotlb>,
+    /// Acknowledged backend features.
+    pub(crate) backend_features: u64,
     /// Acknowledged features, of which `event_idx` lays out the rings.
     features: [u64; 2],
     kick: Option<PollEntry<Waker<W>>>,
@@ -97,6 +101,8 @@ impl<W: Work> State<W> {
             counters: Counters::ZERO,
             header: HeaderLen::NONE,
             log: Log::new(),
+            iotlb: None,
+            backend_features: 0,
             features: [0; 2],
             kick: None,
         }
@@ -111,86 +117,6 @@ impl<W: Work> State<W> {
         self.header = HeaderLen::of(&features);
     }
 
-    /// Whether a backend may be attached. C: `vhost_vq_access_ok()`.
-    pub(crate) fn access_ok(&self) -> bool {
-        let [desc, avail, used] = self.queue.addresses();
-
-        self.log_ok(self.log.base) && self.rings_ok(desc.0, avail.0, used.0)
-    }
-
-    /// Whether the memory table may be used with a log at `base`. C:
-    /// `vq_log_access_ok()`.
-    fn log_ok(&self, base: u64) -> bool {
-        let log_all = self.queue.has(features::LOG_ALL);
-
-        self.table
-            .as_ref()
-            .is_some_and(|table| self.table_ok(table, base, log_all))
-            && Log::used_ok(base, self.log.used, &self.queue)
-    }
-
-    /// C: `vq_memory_access_ok()`.
-    fn table_ok(&self, table: &MemTable, base: u64, log_all: bool) -> bool {
-        table.access_ok() && (!log_all || Log::table_ok(base, table))
-    }
-
-    /// Whether a vring that has a backend may go on with `table`, and with
-    /// buffers logged if `log_all` says so or they are. C:
-    /// `memory_access_ok()`.
-    pub(crate) fn memory_ok(&self, table: &MemTable, log_all: bool) -> bool {
-        let log_all = log_all || self.queue.has(features::LOG_ALL);
-
-        self.backend.is_none() || self.table_ok(table, self.log.base, log_all)
-    }
-
-    /// Sets where the log is, unless a vring that has a backend may not use it.
-    ///
-    /// # Errors
-    ///
-    /// `EFAULT`; the old one stays.
-    pub(crate) fn set_log_base(&mut self, base: u64) -> Result {
-        if self.backend.is_some() && !self.log_ok(base) {
-            return Err(EFAULT);
-        }
-        self.log.base = base;
-        Ok(())
-    }
-
-    /// Whether rings may lie there. C: `vq_access_ok()`.
-    fn rings_ok(&self, desc: u64, avail: u64, used: u64) -> bool {
-        let num = self.queue.num();
-        let event_idx = self.queue.event_idx();
-
-        access_ok(desc, layout::desc_bytes(num))
-            && access_ok(avail, layout::avail_bytes(num, event_idx))
-            && access_ok(used, layout::used_bytes(num, event_idx))
-    }
-
-    /// Does something with the virtqueue and its memory, outside of a run.
-    pub(crate) fn with_ring<R>(
-        &mut self,
-        memory: OwnerMemory,
-        act: impl FnOnce(&mut SplitQueue, &LoggedMemory<'_>) -> R,
-    ) -> R {
-        let Self {
-            queue,
-            table,
-            log,
-            counters,
-            ..
-        } = self;
-        let mem = log.memory(&memory, queue, table.as_ref());
-        let result = act(queue, &mem);
-
-        counters.not_logged(mem.failed());
-        result
-    }
-
-    /// Starts the virtqueue. C: `vhost_vq_init_access()`.
-    pub(crate) fn start(&mut self, memory: OwnerMemory) -> Result {
-        Ok(self.with_ring(memory, |queue, mem| queue.start(mem))?)
-    }
-
     /// Waits for the socket after a run that left kicks off.
     ///
     /// One that cannot be waited for, as a tap that was deleted, leaves kicks
@@ -202,9 +128,9 @@ impl<W: Work> State<W> {
             }
         }
         match self.with_ring(memory, |queue, mem| queue.kicks_on(mem)) {
-            Ok(true) => Waits::NoButNews,
+            Ok(Ok(true)) => Waits::NoButNews,
             // A ring that cannot be written shows in the next run.
-            Ok(false) | Err(_) => Waits::No,
+            Ok(Ok(false) | Err(_)) | Err(_) => Waits::No,
         }
     }
 
@@ -250,7 +176,7 @@ impl<W: Work> State<W> {
         let log_used = (addr.flags & F_LOG != 0).then_some(addr.log);
         if self.backend.is_some()
             && !(self.rings_ok(addr.desc, addr.avail, addr.used)
-                && Log::used_ok(self.log.base, log_used, &self.queue))
+                && self.log_used_ok(self.log.base, log_used))
         {
             return Err(EINVAL);
         }

@@ -50,6 +50,8 @@ int vnr_log_pages(u64 bitmap, u64 page, u64 count);
 
 /* fget(), NULL also for a task without a file table. */
 struct file *vnr_fget(int fd);
+/* iov_iter_count() */
+size_t vnr_iter_len(const struct iov_iter *iter);
 
 /* --- index.c --- */
 

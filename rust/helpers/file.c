@@ -4,6 +4,7 @@
  */
 #include <linux/file.h>
 #include <linux/sched.h>
+#include <linux/uio.h>
 #include <vhost_net_rs/helpers.h>
 
 struct file *vnr_fget(int fd)
@@ -13,4 +14,9 @@ struct file *vnr_fget(int fd)
 		return NULL;
 
 	return fget(fd);
+}
+
+size_t vnr_iter_len(const struct iov_iter *iter)
+{
+	return iov_iter_count(iter);
 }

@@ -4,16 +4,25 @@
 //!
 //! C header: [`include/linux/miscdevice.h`](srctree/include/linux/miscdevice.h)
 
+use super::iter::Dest;
+use super::iter::Source;
 use crate::bindings;
 use crate::LocalModule;
 use core::marker::PhantomData;
 use kernel::error::to_result;
+use kernel::fs::File;
 use kernel::module::this_module;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
+use kernel::sync::poll::PollCondVar;
+use kernel::sync::poll::PollTable;
 use kernel::sync::Arc;
 use kernel::sync::ArcBorrow;
 use kernel::types::Opaque;
+
+/// There is data to read (`EPOLLIN`, `EPOLLRDNORM`).
+const EPOLLIN: bindings::__poll_t = 0x0001;
+const EPOLLRDNORM: bindings::__poll_t = 0x0040;
 
 /// What an open file of a device does. All functions are called in process
 /// context and may sleep.
@@ -30,8 +39,31 @@ pub(crate) trait CharDevice: Sized + 'static {
     /// `ioctl(2)`, of a 32-bit program also. `arg` is an address there.
     fn ioctl(data: ArcBorrow<'_, Self::Data>, cmd: u32, arg: usize) -> Result<isize>;
 
+    /// `read(2)`; it may wait if `wait`.
+    fn read(data: ArcBorrow<'_, Self::Data>, to: &mut Dest<'_>, wait: bool) -> Result<usize>;
+
+    /// `write(2)`.
+    fn write(data: ArcBorrow<'_, Self::Data>, from: &mut Source<'_>) -> Result<usize>;
+
+    /// `poll(2)`: says to `poll` what to wait for, and answers whether there is
+    /// something to read now.
+    fn poll(data: ArcBorrow<'_, Self::Data>, poll: &Poll<'_>) -> bool;
+
     /// Somebody reads `/proc/PID/fdinfo/FD`.
     fn show_fdinfo(data: ArcBorrow<'_, Self::Data>, file: &SeqFile);
+}
+
+/// Somebody who polls a file.
+pub(crate) struct Poll<'a> {
+    file: &'a File,
+    table: PollTable<'a>,
+}
+
+impl Poll<'_> {
+    /// Has `news` wake them up.
+    pub(crate) fn wait_for(&self, news: &PollCondVar) {
+        self.table.register_wait(self.file, news);
+    }
 }
 
 /// The minor number of a device.
@@ -133,6 +165,9 @@ impl<T: CharDevice> FileOps<T> {
         owner: this_module::<LocalModule>().as_ptr(),
         open: Some(Self::open),
         release: Some(Self::release),
+        read_iter: Some(Self::read),
+        write_iter: Some(Self::write),
+        poll: Some(Self::poll),
         unlocked_ioctl: Some(Self::ioctl),
         #[cfg(CONFIG_COMPAT)]
         compat_ioctl: bindings::compat_ptr_ioctl,
@@ -192,10 +227,61 @@ impl<T: CharDevice> FileOps<T> {
 
     /// # Safety
     ///
+    /// `iocb` must be a read of an open file of such a device, to `iter`.
+    unsafe extern "C" fn read(iocb: *mut bindings::kiocb, iter: *mut bindings::iov_iter) -> isize {
+        // SAFETY: By the contract; all three are valid during the call.
+        let (data, mut to, flags) = unsafe {
+            let file = (*iocb).ki_filp;
+            (Self::data(file), Dest::new(iter), (*file).f_flags)
+        };
+        bytes(T::read(data, &mut to, flags & bindings::O_NONBLOCK == 0))
+    }
+
+    /// # Safety
+    ///
+    /// `iocb` must be a write to an open file of such a device, from `iter`.
+    unsafe extern "C" fn write(iocb: *mut bindings::kiocb, iter: *mut bindings::iov_iter) -> isize {
+        // SAFETY: By the contract; both are valid during the call.
+        let (data, mut from) = unsafe { (Self::data((*iocb).ki_filp), Source::new(iter)) };
+        bytes(T::write(data, &mut from))
+    }
+
+    /// # Safety
+    ///
+    /// `file` must be an open file of such a device, and `table` NULL or valid.
+    unsafe extern "C" fn poll(
+        file: *mut bindings::file,
+        table: *mut bindings::poll_table_struct,
+    ) -> bindings::__poll_t {
+        // SAFETY: By the contract; both are valid during the call, and this
+        // thread uses no position of the file in it.
+        let (data, poll) = unsafe {
+            let (file, table) = (File::from_raw_file(file), PollTable::from_raw(table));
+            (Self::data(file.as_ptr()), Poll { file, table })
+        };
+        if T::poll(data, &poll) {
+            EPOLLIN | EPOLLRDNORM
+        } else {
+            0
+        }
+    }
+
+    /// # Safety
+    ///
     /// `file` must be an open file of such a device, and `seq` valid.
     unsafe extern "C" fn show_fdinfo(seq: *mut bindings::seq_file, file: *mut bindings::file) {
         // SAFETY: By the contract; both are valid during the call.
         let (data, seq) = unsafe { (Self::data(file), SeqFile::from_raw(seq)) };
         T::show_fdinfo(data, seq);
+    }
+}
+
+/// What `read(2)` and `write(2)` answer.
+fn bytes(result: Result<usize>) -> isize {
+    match result {
+        // CAST: a length fits.
+        Ok(len) => len as isize,
+        // CAST: from 32 bits to 64.
+        Err(err) => err.to_errno() as isize,
     }
 }

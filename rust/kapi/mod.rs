@@ -18,6 +18,7 @@ pub(crate) mod dirty_log;
 pub(crate) mod eventfd;
 pub(crate) mod file;
 pub(crate) mod index;
+pub(crate) mod iter;
 pub(crate) mod module;
 pub(crate) mod owner;
 pub(crate) mod param;

@@ -215,14 +215,6 @@ impl<M: GuestMemory> Walker<'_, '_, M> {
 
 /// Entry `at` of the window.
 fn entry(window: &[u8; TABLE_BYTES], at: usize) -> Option<Desc> {
-    let (addr, rest) = window.get(at << DESC_SHIFT..)?.split_first_chunk()?;
-    let (len, rest) = rest.split_first_chunk()?;
-    let (flags, rest) = rest.split_first_chunk()?;
-    let (next, _) = rest.split_first_chunk()?;
-    Some(Desc::new(RawDesc {
-        addr: u64::from_ne_bytes(*addr),
-        len: u32::from_ne_bytes(*len),
-        flags: u16::from_ne_bytes(*flags),
-        next: u16::from_ne_bytes(*next),
-    }))
+    let bytes = window.get(at << DESC_SHIFT..)?.first_chunk()?;
+    Some(Desc::new(RawDesc::from_bytes(bytes)))
 }

@@ -51,6 +51,8 @@ counters! {
     poll_interrupted = "poll-interrupted",
     /// Runs ended by a broken ring or memory that cannot be reached.
     ring_errors = "ring-errors",
+    /// Runs ended by a buffer for which the IOTLB has no entry.
+    iotlb_misses = "iotlb-misses",
     /// tx chains dropped: a device-writable buffer in them.
     drop_direction = "drop-direction",
     /// tx chains dropped: no bytes in them.

@@ -12,9 +12,11 @@
 //!   guest-physical address of it is logged; C does so with an IOTLB only.
 //! - What was written of a packet that did not arrive whole is logged, too.
 
+use super::addr::Iova;
 use super::addr::RingAddr;
 use super::addr::Segment;
 use super::addr::Uva;
+use super::error::Access;
 use super::error::Error;
 use super::error::Result;
 use super::iotlb::AddressMap;
@@ -23,6 +25,7 @@ use super::memory::Fetched;
 use super::memory::GuestMemory;
 use super::memory::RawDesc;
 use super::memory::UsedElem;
+use super::translate::Translator;
 use core::cell::Cell;
 
 /// A map of the guest's pages, one bit each, that the owner reads and clears.
@@ -67,6 +70,8 @@ pub struct Logged<'a, M, B> {
     what: What,
     used_ring: RingAddr,
     table: AddressMap<'a>,
+    /// Where the used ring is, if its address is an I/O virtual one.
+    iotlb: Option<AddressMap<'a>>,
     failed: Cell<u64>,
 }
 
@@ -86,8 +91,15 @@ impl<'a, M: GuestMemory, B: Bitmap> Logged<'a, M, B> {
             what,
             used_ring,
             table,
+            iotlb: None,
             failed: Cell::new(0),
         }
+    }
+
+    /// The same, the used ring being where `iotlb` says. It is logged as a
+    /// buffer is; the address for it in [`What`] means nothing then.
+    pub fn behind(self, iotlb: Option<AddressMap<'a>>) -> Self {
+        Self { iotlb, ..self }
     }
 
     /// Writes that could not be logged.
@@ -101,8 +113,18 @@ impl<'a, M: GuestMemory, B: Bitmap> Logged<'a, M, B> {
         let Some(gpa) = self.what.used else {
             return false;
         };
-        let offset = to.0.wrapping_sub(self.used_ring.0);
-        self.note(self.bitmap.mark(gpa.wrapping_add(offset), len));
+        let Some(iotlb) = self.iotlb else {
+            let offset = to.0.wrapping_sub(self.used_ring.0);
+            self.note(self.bitmap.mark(gpa.wrapping_add(offset), len));
+            return true;
+        };
+        // The pieces of a ring that was just written are all there.
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let found = Translator::new(iotlb).pieces(Iova(to.0), len, Access::Write, |piece| {
+            self.note(self.mark_uva(piece.addr, piece.len));
+            Ok(())
+        });
+        self.note(found);
         true
     }
 

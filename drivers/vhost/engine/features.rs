@@ -39,6 +39,7 @@ pub const OFFERED: [u64; 2] = [
         | 1 << INDIRECT_DESC
         | 1 << EVENT_IDX
         | 1 << VERSION_1
+        | 1 << ACCESS_PLATFORM
         | 1 << IN_ORDER
         | 1 << RING_RESET,
     1 << (NET_GUEST_UDP_TUNNEL_GSO - 64) | 1 << (NET_HOST_UDP_TUNNEL_GSO - 64),

@@ -14,6 +14,8 @@ use super::addr::Uva;
 use super::error::Access;
 use super::error::Error;
 use super::error::Result;
+use core::mem;
+use core::ops::DerefMut;
 
 /// The device may read the range (C: `VHOST_ACCESS_RO`).
 pub const ACCESS_READ: u32 = 1;
@@ -22,27 +24,30 @@ pub const ACCESS_WRITE: u32 = 2;
 /// Both (C: `VHOST_ACCESS_RW`).
 pub const ACCESS_BOTH: u32 = ACCESS_READ | ACCESS_WRITE;
 
+/// Entries of the first room of an [`Iotlb`].
+const MIN_ROOM: usize = 16;
+
 /// One entry of an address map.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     start: u64,
     last: u64,
     uva: u64,
     max_last: u64,
+    /// When it came to the IOTLB, counted in entries.
+    serial: u64,
     access: u32,
-    reserved: u32,
 }
 
 impl Range {
     /// An entry that holds no address and allows nothing.
-    pub(super) const EMPTY: Self = Self {
+    pub const EMPTY: Self = Self {
         start: u64::MAX,
         last: 0,
         uva: 0,
         max_last: 0,
+        serial: 0,
         access: 0,
-        reserved: 0,
     };
 
     /// The entry for `start` to `last`, both included.
@@ -60,8 +65,8 @@ impl Range {
             last,
             uva,
             max_last: last,
+            serial: 0,
             access: access & ACCESS_BOTH,
-            reserved: 0,
         })
     }
 
@@ -127,6 +132,17 @@ impl Range {
     #[inline]
     pub fn contains(&self, addr: u64) -> bool {
         self.start <= addr && addr <= self.last
+    }
+
+    /// Whether the range and that from `start` to `last` have an address in
+    /// common. As in C a range that wraps is one of those that hold its ends.
+    fn meets(&self, start: u64, last: u64) -> bool {
+        self.start <= last && start <= self.last
+    }
+
+    /// Whether the device may do anything here.
+    pub fn is_usable(&self) -> bool {
+        self.access != 0
     }
 
     /// Whether the device may do `access` here.
@@ -213,5 +229,116 @@ impl<'a> AddressMap<'a> {
         // first whose own end does.
         let at = search(self.ranges, |range| range.max_last < addr);
         self.ranges.get(at).filter(|range| range.start <= last)
+    }
+}
+
+/// A device IOTLB: an address map that the owner keeps up to date. C: `struct
+/// vhost_iotlb` with `VHOST_IOTLB_FLAG_RETIRE`.
+///
+/// `R` is room for its entries, which the glue provides.
+#[derive(Debug)]
+pub struct Iotlb<R> {
+    room: R,
+    len: usize,
+    limit: usize,
+    overlap: bool,
+    added: u64,
+}
+
+impl<R: DerefMut<Target = [Range]>> Iotlb<R> {
+    /// An empty IOTLB of at most `limit` entries, in `room`.
+    pub fn new(room: R, limit: usize) -> Self {
+        Self {
+            room,
+            len: 0,
+            limit,
+            overlap: false,
+            added: 0,
+        }
+    }
+
+    /// The room; what is in it means nothing to others.
+    pub fn room(&mut self) -> &mut R {
+        &mut self.room
+    }
+
+    /// Entries that the room must have so that one can be added.
+    fn needed(&self) -> usize {
+        self.limit.min(self.len.saturating_add(1))
+    }
+
+    /// Entries that new room should have, if one cannot be added to this.
+    pub fn wanted(&self) -> Option<usize> {
+        let needed = self.needed();
+        let more = needed.saturating_mul(2).max(MIN_ROOM).min(self.limit);
+        (self.room.len() < needed).then_some(more)
+    }
+
+    /// The entries, for lookups.
+    #[inline]
+    pub fn map(&self) -> AddressMap<'_> {
+        let ranges = self.room.get(..self.len).unwrap_or_default();
+        AddressMap::new(ranges, self.overlap)
+    }
+
+    /// Adds an entry. If the limit is reached the oldest one goes. C:
+    /// `vhost_iotlb_add_range()`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Fault`] without room.
+    pub fn add(&mut self, range: Range) -> Result {
+        if self.room.len() < self.needed() || self.limit == 0 {
+            return Err(Error::Fault);
+        }
+        if self.len >= self.limit {
+            self.retire();
+        }
+
+        let mut moving = range;
+        moving.serial = self.added;
+        self.added = self.added.wrapping_add(1);
+        let at = insert_at(self.map().ranges(), range.start);
+        let tail = self.room.get_mut(at..=self.len).unwrap_or_default();
+        for slot in tail {
+            mem::swap(slot, &mut moving);
+        }
+        self.set_len(self.len.wrapping_add(1));
+        Ok(())
+    }
+
+    /// Takes out every entry that has an address from `start` to `last`. C:
+    /// `vhost_iotlb_del_range()`.
+    pub fn remove(&mut self, start: u64, last: u64) {
+        self.retain(|range| !range.meets(start, last));
+    }
+
+    /// Takes out the oldest entry.
+    fn retire(&mut self) {
+        let serials = self.map().ranges().iter().map(|range| range.serial);
+        if let Some(oldest) = serials.min() {
+            self.retain(|range| range.serial != oldest);
+        }
+    }
+
+    /// Keeps the entries that `keep` wants.
+    fn retain(&mut self, keep: impl Fn(&Range) -> bool) {
+        let mut kept = 0_usize;
+        for at in 0..self.len {
+            let Some(range) = self.room.get(at).copied().filter(&keep) else {
+                continue;
+            };
+            if let Some(slot) = self.room.get_mut(kept) {
+                *slot = range;
+                kept = kept.wrapping_add(1);
+            }
+        }
+        self.set_len(kept);
+    }
+
+    /// Takes over that the first `len` entries have changed.
+    fn set_len(&mut self, len: usize) {
+        self.len = len;
+        self.overlap = index(self.room.get_mut(..len).unwrap_or_default());
     }
 }

@@ -21,6 +21,19 @@ pub struct RawDesc {
     pub next: u16,
 }
 
+impl RawDesc {
+    /// The descriptor that lies in memory as `bytes`.
+    pub(super) fn from_bytes(bytes: &[u8; 16]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
+        Self {
+            addr: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            len: u32::from_ne_bytes([i, j, k, l]),
+            flags: u16::from_ne_bytes([m, n]),
+            next: u16::from_ne_bytes([o, p]),
+        }
+    }
+}
+
 /// A used element as it lies in memory, little-endian (virtio 1.3, 2.7.8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -29,6 +42,15 @@ pub struct UsedElem {
     pub id: u32,
     /// Bytes written into the chain.
     pub len: u32,
+}
+
+impl UsedElem {
+    /// The element as it lies in memory.
+    pub(super) fn to_bytes(self) -> [u8; 8] {
+        let [a, b, c, d] = self.id.to_ne_bytes();
+        let [e, f, g, h] = self.len.to_ne_bytes();
+        [a, b, c, d, e, f, g, h]
+    }
 }
 
 /// What [`GuestMemory::fetch_heads`] found.

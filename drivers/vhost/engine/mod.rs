@@ -19,9 +19,9 @@
 //! | 8 | `net/tx`, `net/rx` |
 //! | 7 | `net/run` |
 //! | 6 | `net/mod`, `net/header`, `net/backend` |
-//! | 5 | `chain`, `busy_poll`, `dirty_log` |
+//! | 5 | `chain`, `busy_poll`, `dirty_log`, `ring_map` |
 //! | 4 | `batch`, `translate`, `host` |
-//! | 3 | `split`, `desc`, `scratch` |
+//! | 3 | `split`, `desc`, `scratch`, `miss` |
 //! | 2 | `memory`, `iotlb` |
 //! | 1 | `error` |
 //! | 0 | `addr`, `layout`, `features`, `budget`, `counters`, `notify` |
@@ -42,8 +42,10 @@ pub mod host;
 pub mod iotlb;
 pub mod layout;
 pub mod memory;
+pub mod miss;
 pub mod net;
 pub mod notify;
+pub mod ring_map;
 pub mod scratch;
 pub mod split;
 pub mod translate;

@@ -97,8 +97,28 @@ impl<'a> Translator<'a> {
         })
     }
 
+    /// Copies `src` to `start`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Translator::segments`], and what the memory answers.
+    pub fn write<M: GuestMemory>(&mut self, mem: &M, start: Iova, src: &[u8]) -> Result {
+        let len = u32::try_from(src.len()).map_err(|_| Error::BadRing)?;
+        let mut rest = src;
+        self.pieces(start, len, Access::Write, |piece| {
+            let bytes = usize::try_from(piece.len).map_err(|_| Error::BadRing)?;
+            let (now, later) = rest.split_at_checked(bytes).ok_or(Error::BadRing)?;
+            rest = later;
+            mem.write(piece.addr, now)
+        })
+    }
+
     /// Calls `f` with each contiguous piece of `len` bytes at `start`.
-    fn pieces(
+    ///
+    /// # Errors
+    ///
+    /// As [`Translator::segments`], and what `f` answers.
+    pub fn pieces(
         &mut self,
         start: Iova,
         len: u32,

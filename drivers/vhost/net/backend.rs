@@ -4,15 +4,18 @@
 
 use super::{Item, Net, RX};
 use crate::{
+    device::Device,
+    engine,
     ioctl::FileArg,
     kapi::{
         index::VringIndex,
+        owner::OwnerMemory,
         socket::NetSocket,
         tap::{RxQueue, TxQueue},
         wait::{Direction, PollEntry},
     },
     kick::{Event, Waker},
-    vring::{Backend, Io, Vring, VRINGS},
+    vring::{Backend, Io, State, Vring, VRINGS},
 };
 use kernel::{prelude::*, sync::ArcBorrow};
 
@@ -35,6 +38,10 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
     let index = VringIndex::new(index, VRINGS as u32).ok_or(ENOBUFS)?;
     let vring = device.vring(index);
 
+    if matches!(file, FileArg::Unbind) {
+        // Those of both vrings, and even if this fails, as in C.
+        device.channel().clear();
+    }
     let mut state = vring.lock();
     if !state.access_ok() {
         return Err(EFAULT);
@@ -59,7 +66,7 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
     if let Some(old) = &mut state.backend {
         old.poll.stop();
     }
-    let started = state.start(memory).and_then(|()| new.poll.start());
+    let started = start(device, &mut state, index, memory).and_then(|()| new.poll.start());
     if let Err(err) = started {
         if let Some(old) = &mut state.backend {
             // It was polled before; if it fails now, the next kick tells.
@@ -75,6 +82,29 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
         dispose(vring, old);
     }
     Ok(())
+}
+
+/// Starts the virtqueue of the vring `index`.
+///
+/// # Errors
+///
+/// `EFAULT`; if the IOTLB does not have its used ring, the owner is asked.
+fn start(
+    device: &Device<Net>,
+    state: &mut State<Net>,
+    index: VringIndex,
+    memory: OwnerMemory,
+) -> Result {
+    let Err(err) = state.start(memory) else {
+        return Ok(());
+    };
+    if state.iotlb.is_some() {
+        if let engine::error::Error::Unmapped { iova, access } = err {
+            device.channel().ask(index.get(), state.miss(iova, access));
+        }
+        state.signal_err();
+    }
+    Err(err.into())
 }
 
 /// Takes the backend of `vring` away; answers whether there was one.

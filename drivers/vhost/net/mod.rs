@@ -10,11 +10,20 @@ mod run;
 use poll::Turn;
 
 use crate::{
+    access::IOTLB_MSG_V2,
     device::Device,
     engine::{features, scratch::Scratch},
     ioctl,
-    kapi::{chrdev::CharDevice, clock, owner::OwnerMemory, user_memory::access_ok, work::WorkItem},
+    kapi::{
+        chrdev::{CharDevice, Poll},
+        clock,
+        iter::{Dest, Source},
+        owner::OwnerMemory,
+        user_memory::access_ok,
+        work::WorkItem,
+    },
     kick::{self, Event},
+    message,
     table::MemTable,
     worker::{Work, Worker},
 };
@@ -30,8 +39,8 @@ const RX: usize = 0;
 /// The vring that the guest transmits to (C: `VHOST_NET_VQ_TX`).
 const TX: usize = 1;
 
-/// Backend features: none of those that C has works here yet.
-const BACKEND_FEATURES: u64 = 0;
+/// Backend features.
+const BACKEND_FEATURES: u64 = IOTLB_MSG_V2;
 
 /// Words of a feature array (C: `VIRTIO_FEATURES_U64S`).
 const FEATURE_WORDS: usize = features::OFFERED.len();
@@ -86,7 +95,7 @@ impl CharDevice for Net {
 
     fn open() -> Result<Arc<Item>> {
         Arc::pin_init(
-            WorkItem::new(pin_init!(Self {
+            WorkItem::new(try_pin_init!(Self {
                 device <- Device::new(),
             })),
             GFP_KERNEL,
@@ -116,8 +125,13 @@ impl CharDevice for Net {
             ioctl::SET_FEATURES_ARRAY => item.set_features(read_features_array(arg)?)?,
             ioctl::GET_BACKEND_FEATURES => ioctl::write(arg, &BACKEND_FEATURES)?,
             ioctl::SET_BACKEND_FEATURES => {
-                if ioctl::read::<u64>(arg)? & !BACKEND_FEATURES != 0 {
+                let features = ioctl::read::<u64>(arg)?;
+                if features & !BACKEND_FEATURES != 0 {
                     return Err(EOPNOTSUPP);
+                }
+                let _control = item.device.lock();
+                for vring in item.device.vrings() {
+                    vring.lock().backend_features = features;
                 }
             }
             ioctl::SET_FORK_FROM_OWNER => item.device.set_fork_from_owner(arg)?,
@@ -127,6 +141,18 @@ impl CharDevice for Net {
             _ => item.device.ioctl(item, cmd, arg)?,
         }
         Ok(0)
+    }
+
+    fn read(item: ArcBorrow<'_, Item>, to: &mut Dest<'_>, wait: bool) -> Result<usize> {
+        item.device.channel().read(to, wait)
+    }
+
+    fn write(item: ArcBorrow<'_, Item>, from: &mut Source<'_>) -> Result<usize> {
+        message::write(&item.device, item, from)
+    }
+
+    fn poll(item: ArcBorrow<'_, Item>, poll: &Poll<'_>) -> bool {
+        item.device.channel().poll(poll)
     }
 
     fn show_fdinfo(item: ArcBorrow<'_, Item>, file: &SeqFile) {
@@ -169,6 +195,8 @@ impl Net {
         if features::has(&features, features::LOG_ALL) && !self.device.log_ok(&control) {
             return Err(EFAULT);
         }
+        let platform = features::has(&features, features::ACCESS_PLATFORM);
+        self.device.set_iotlb(&control, platform)?;
         for vring in self.device.vrings() {
             vring.lock().set_features(features);
         }

@@ -59,12 +59,12 @@ impl Poller<'_> {
         let Some(mut other) = paired.try_lock() else {
             return Polled::Off;
         };
-        let usable = other.backend.is_some() && other.queue.is_set_up();
-
-        // A ring that cannot be written shows in its own run.
-        if usable {
-            let _ = other.with_ring(self.turn.memory, |queue, mem| queue.kicks_off(mem));
-        }
+        // A ring that cannot be reached shows in its own run.
+        let usable = other.backend.is_some()
+            && other.queue.is_set_up()
+            && other
+                .with_ring(self.turn.memory, |queue, mem| queue.kicks_off(mem))
+                .is_ok();
         let (end, socket_ready) = {
             let watch = View {
                 poller: self,
@@ -105,7 +105,7 @@ impl Poller<'_> {
             }
             run
         });
-        if run {
+        if matches!(run, Ok(true)) {
             self.turn
                 .worker
                 .queue(self.turn.item, kick::bit(index, Event::Kick));
@@ -132,8 +132,7 @@ impl<M: GuestMemory> View<'_, M> {
         if self.poller.turn.index == index {
             self.own.avail_empty(self.mem)
         } else {
-            self.other
-                .is_none_or(|other| other.queue.avail_empty(memory))
+            self.other.is_none_or(|other| other.avail_empty(memory))
         }
     }
 }

@@ -7,8 +7,10 @@ use super::{
     Net,
 };
 use crate::{
+    dirty_log::MappedMemory,
     engine::{
         counters::Counters,
+        error::Error,
         features::HeaderLen,
         host::{Host, Polled},
         iotlb::AddressMap,
@@ -34,6 +36,11 @@ pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) 
             Waits::NoButNews => (true, false),
         },
         Outcome::Requeue => (true, true),
+        Outcome::Miss { iova, access } => {
+            let miss = state.miss(iova, access);
+            turn.item.device.channel().ask(turn.index, miss);
+            (false, true)
+        }
         Outcome::Broken(_) => (false, false),
     };
     if again {
@@ -59,6 +66,7 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
         counters,
         header,
         log,
+        iotlb,
         ..
     } = state
     else {
@@ -68,9 +76,8 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
         return Outcome::WaitKick;
     }
 
-    poll.stop();
+    let memory = &turn.memory;
     let run = Run {
-        map: table.map(),
         scratch,
         counters,
         header: *header,
@@ -78,18 +85,31 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
         turn,
         socket,
     };
-    if log.what(queue).is_nothing() {
-        return run.with(&turn.memory, queue, io);
+    if iotlb.is_none() && log.what(queue).is_nothing() {
+        poll.stop();
+        return run.with(memory, table.map(), queue, io);
     }
-    let mem = log.memory(&turn.memory, queue, Some(table));
-    let outcome = run.with(&mem, queue, io);
+
+    let mapped = match iotlb {
+        Some(iotlb) => MappedMemory::new(memory, iotlb.map(), queue),
+        None => Ok(MappedMemory::direct(memory)),
+    };
+    let mapped = match mapped {
+        Ok(mapped) => mapped,
+        Err(Error::Unmapped { iova, access }) => return Outcome::Miss { iova, access },
+        // The owner knows what it does not allow; C asks for nothing either.
+        Err(_) => return Outcome::WaitKick,
+    };
+    poll.stop();
+    let mem = log.memory(&mapped, queue, Some(table));
+    let map = mapped.iotlb().unwrap_or(table.map());
+    let outcome = run.with(&mem, map, queue, io);
     counters.not_logged(mem.failed());
     outcome
 }
 
 /// A run, but for the memory that it works on.
 struct Run<'a> {
-    map: AddressMap<'a>,
     scratch: &'a mut Scratch,
     counters: &'a mut Counters,
     header: HeaderLen,
@@ -101,10 +121,16 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// Runs on `mem`. What is not needed of it costs nothing: each kind of
     /// memory has loops of its own.
-    fn with<M: GuestMemory>(self, mem: &'a M, queue: &mut SplitQueue, io: &mut Io) -> Outcome {
+    fn with<M: GuestMemory>(
+        self,
+        mem: &'a M,
+        map: AddressMap<'a>,
+        queue: &mut SplitQueue,
+        io: &mut Io,
+    ) -> Outcome {
         let env = Env {
             mem,
-            map: self.map,
+            map,
             scratch: self.scratch,
             counters: self.counters,
             header: self.header,

@@ -57,6 +57,11 @@ impl VhostNet {
         Ok(Self { file })
     }
 
+    /// The open file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     fn ioctl<T: Plain>(&self, request: u64, arg: &mut T) -> Result {
         let result = sys::ioctl(self.as_fd(), request, arg);
         result.map(|_| ()).context(numbers::name(request))

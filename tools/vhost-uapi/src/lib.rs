@@ -18,6 +18,7 @@ mod device;
 mod error;
 mod eventfd;
 pub mod features;
+pub mod iotlb;
 pub mod netdev;
 pub mod numbers;
 mod packet;

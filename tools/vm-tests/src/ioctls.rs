@@ -3,6 +3,7 @@
 //! The control calls of two drivers, C's and another: the same effects, the same errno, in the same order of checks.
 
 mod device;
+mod iotlb;
 mod vrings;
 
 use std::collections::BTreeSet;
@@ -17,11 +18,6 @@ use crate::script::{Script, Step};
 
 /// Where the drivers are known to differ, and why. Each must differ: the list is no longer than need be.
 const KNOWN: &[(&str, &str)] = &[
-    ("GET_FEATURES value", "access_platform comes later"),
-    ("GET_FEATURES_ARRAY of 2 value", "as GET_FEATURES"),
-    ("SET_FEATURES of what C offers", "as GET_FEATURES"),
-    ("GET_BACKEND_FEATURES value", "the device IOTLB comes later"),
-    ("VHOST_SET_BACKEND_FEATURES", "the device IOTLB comes later"),
     (
         "foreign process, root: VHOST_SET_VRING_BUSYLOOP_TIMEOUT of",
         "network administrators may tune any device",
@@ -89,7 +85,7 @@ const REQUESTS: &[(&str, u64)] = &[
 /// Compares `node` with `reference`, one result for each group of calls.
 pub fn run(reference: &Path, node: &Path, report: &mut Report) {
     type Group = (&'static str, fn(&mut Script) -> Result<()>);
-    let groups: [Group; 14] = [
+    let groups: [Group; 16] = [
         ("every call, without and with an owner", device::every_call),
         ("bad indices and pointers", device::arguments),
         ("owner", device::owner),
@@ -103,6 +99,8 @@ pub fn run(reference: &Path, node: &Path, report: &mut Report) {
         ("backends", vrings::backends),
         ("backends with bad rings", vrings::bad_rings),
         ("calls on a running device", vrings::running),
+        ("messages of the IOTLB", iotlb::messages),
+        ("rings and the IOTLB", iotlb::platform),
         ("other processes", crate::foreign::notes),
     ];
     let seen = Mutex::new(BTreeSet::new());

@@ -11,6 +11,7 @@ pub mod foreign;
 pub mod found;
 pub mod hostile;
 pub mod ioctls;
+pub mod iotlb;
 pub mod parameters;
 pub mod patience;
 pub mod poison;

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, clients, dirty_log, foreign, found, hostile, ioctls, parameters, published, stop,
-    toggles, windows, workers,
+    arrays, clients, dirty_log, foreign, found, hostile, ioctls, iotlb, parameters, published,
+    stop, toggles, windows, workers,
 };
 
 /// Tests of a vhost-net driver
@@ -64,6 +64,8 @@ enum Command {
     Workers,
     /// The log of dirty pages, compared with snapshots of memory
     DirtyLog,
+    /// Address translation by the owner
+    Iotlb,
     /// Control calls, compared with another driver's
     Ioctls {
         /// Node of the driver to compare with
@@ -143,6 +145,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Toggles => suite("toggles", &|report| toggles::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
         Command::DirtyLog => suite("dirty-log", &|report| dirty_log::run(node, only, report)),
+        Command::Iotlb => suite("iotlb", &|report| iotlb::run(node, only, report)),
         Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),
         Command::Parameters { entries } => parameters::print(node, *entries).map(|()| true),
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),

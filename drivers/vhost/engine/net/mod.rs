@@ -9,7 +9,9 @@ mod run;
 pub mod rx;
 pub mod tx;
 
+use super::addr::Iova;
 use super::counters::Counters;
+use super::error::Access;
 use super::error::Error;
 use super::features::HeaderLen;
 use super::iotlb::AddressMap;
@@ -38,6 +40,14 @@ pub enum Outcome {
     WaitSocket,
     /// Another run, in turn with the other work. Kicks are off.
     Requeue,
+    /// The owner's answer: the IOTLB has no entry for the next chain. What came
+    /// before it is published.
+    Miss {
+        /// The first address without an entry.
+        iova: Iova,
+        /// What the device wants to do there.
+        access: Access,
+    },
     /// A kick, after err is signalled. What came before the broken chain is
     /// published, and the chain is the next one.
     Broken(Error),

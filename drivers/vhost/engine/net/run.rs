@@ -14,6 +14,7 @@ use super::super::counters::Counters;
 use super::super::error::Access;
 use super::super::error::Error;
 use super::super::error::Result;
+use super::super::features;
 use super::super::features::HeaderLen;
 use super::super::host::Host;
 use super::super::host::Polled;
@@ -200,10 +201,23 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         Outcome::Requeue
     }
 
-    /// Ends the run at a chain that cannot be served.
+    /// Ends the run at a chain that cannot be served, or not yet.
     #[cold]
     #[inline(never)]
     pub(super) fn broken(&mut self, error: Error) -> Outcome {
+        let error = match error {
+            Error::Unmapped { iova, access } if self.queue.has(features::ACCESS_PLATFORM) => {
+                match self.publish() {
+                    Ok(()) => {
+                        bump(&mut self.counters.iotlb_misses);
+                        self.queue.set_stuck(true);
+                        return Outcome::Miss { iova, access };
+                    }
+                    Err(error) => error,
+                }
+            }
+            error => error,
+        };
         bump(&mut self.counters.ring_errors);
         // The first error is the one to report: memory that failed may well
         // fail again here.

@@ -4,15 +4,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use proptest::prelude::*;
 use vhost_engine::engine::addr::{RingAddr, Segment, Uva};
 use vhost_engine::engine::dirty_log::{Bitmap, Logged, What};
 use vhost_engine::engine::error::{Error, Result};
-use vhost_engine::engine::iotlb::{AddressMap, ACCESS_BOTH};
-use vhost_engine::engine::memory::GuestMemory;
+use vhost_engine::engine::iotlb::{self, AddressMap, Range, ACCESS_BOTH};
+use vhost_engine::engine::memory::{GuestMemory, UsedElem};
 use vhost_engine::engine::net::{rx, tx, Env, Outcome};
+use vhost_engine::engine::ring_map::Mapped;
+use vhost_engine::engine::split::SplitQueue;
 
 use crate::arena::{Arena, Kind, Touch, BASE};
 use crate::mocks::{RxSocket, TxSocket};
@@ -75,7 +76,7 @@ impl Bitmap for &Pages<'_, '_> {
     }
 }
 
-fn pages(range: &Range<u64>) -> Range<u64> {
+fn pages(range: &std::ops::Range<u64>) -> std::ops::Range<u64> {
     if range.is_empty() {
         return 0..0;
     }
@@ -121,7 +122,7 @@ fn transmit<'m, 'a>(
 }
 
 /// The guest-physical ranges that a write goes to.
-fn images(rig: &Rig<'_, '_>, what: What, touch: &Touch) -> Vec<Range<u64>> {
+fn images(rig: &Rig<'_, '_>, what: What, touch: &Touch) -> Vec<std::ops::Range<u64>> {
     let place = rig.driver.place;
     if touch.addr >= place.used && touch.addr < place.end() {
         let at = |gpa| gpa + touch.addr - place.used;
@@ -334,6 +335,37 @@ fn entries_at_the_end_of_the_address_space_end_the_search() {
     };
     mem.written(&[segment], 20);
     assert_eq!(log.marked(), BTreeSet::from([GPA / PAGE, GPA / PAGE + 1]));
+    assert_eq!(mem.failed(), 0);
+}
+
+#[test]
+fn a_used_ring_behind_an_iotlb_is_logged_where_it_lies() {
+    let world = arena(1024);
+    let mut rig = Rig::new(&world, V1);
+    let log = Pages::new(rig.mem);
+    // Two pieces of the used ring, and where the guest has them.
+    let (iova, [one, two]) = (0x7000_0000, [rig.buffers + 5 * PAGE, rig.buffers]);
+    let range = |start, size, uva| Range::new(start, start + size - 1, uva, ACCESS_BOTH).unwrap();
+    let mut entries = [range(iova, 100, one), range(iova + 100, 9000, two)];
+    let overlap = iotlb::index(&mut entries);
+    rig.ranges.clear();
+    rig.map(GPA, 10 * PAGE, rig.buffers, ACCESS_BOTH);
+    let table = AddressMap::new(&rig.ranges, rig.overlap);
+    rig.mem
+        .rings
+        .replace(vec![rig.buffers..rig.buffers + 10 * PAGE]);
+    let mut queue = SplitQueue::new();
+    queue.set_num(512);
+    queue.set_addresses(iova, iova, iova);
+    let map = AddressMap::new(&entries, overlap);
+    let rings = Mapped::new(rig.mem, map, &queue).unwrap();
+    let mem = Logged::new(&rings, &log, ALL, RingAddr(iova), table).behind(Some(map));
+    mem.store_u16(RingAddr(iova + 2), 7).unwrap();
+    assert_eq!(log.marked(), BTreeSet::from([GPA / PAGE + 5]));
+    assert_eq!(log.signals.get(), 1);
+    mem.write_used(RingAddr(iova + 4 + 8 * 11), &[UsedElem::default(); 3])
+        .unwrap();
+    assert_eq!(log.marked(), BTreeSet::from([GPA / PAGE, GPA / PAGE + 5]));
     assert_eq!(mem.failed(), 0);
 }
 

@@ -86,8 +86,8 @@ struct Case {
 
 fn case(write: bool) -> impl Strategy<Value = Case> {
     let ring = (0_u32..7, any::<u16>(), any::<u64>(), 0_usize..4);
-    let all = vec![EVENT_IDX, MRG, V1, VNET, ON_EMPTY, IN_ORDER];
-    let features = prop::sample::subsequence(all, 0..=6);
+    let all = vec![EVENT_IDX, MRG, V1, VNET, ON_EMPTY, IN_ORDER, PLATFORM];
+    let features = prop::sample::subsequence(all, 0..=7);
     let map = prop_oneof![
         3 => Just(vec![]),
         1 => prop::collection::vec((0_u64..300, 1_u64..4000, 0_u64..2000, 1_u32..4), 1..6),

@@ -140,3 +140,98 @@ proptest! {
         prop_assert_eq!(overlap, meet);
     }
 }
+
+/// The entries of an IOTLB as the model has them, in the order in which they came.
+type Kept = Vec<(u64, u64, u64)>;
+
+fn iotlb(limit: usize) -> Iotlb<Vec<Range>> {
+    Iotlb::new(Vec::new(), limit)
+}
+
+fn add(iotlb: &mut Iotlb<Vec<Range>>, start: u64, last: u64, uva: u64) {
+    if let Some(wanted) = iotlb.wanted() {
+        iotlb.room().resize(wanted, Range::EMPTY);
+    }
+    let range = Range::new(start, last, uva, ACCESS_BOTH).unwrap();
+    iotlb.add(range).unwrap();
+}
+
+#[test]
+fn an_iotlb_without_room_takes_no_entry_and_stays_as_it_is() {
+    let mut iotlb = iotlb(8);
+    assert_eq!(iotlb.add(range(0, 9)), Err(Error::Fault));
+    assert_eq!(iotlb.map().ranges().len(), 0);
+    add(&mut iotlb, 0, 9, 1);
+    iotlb.room().truncate(1);
+    assert_eq!(iotlb.add(range(20, 29)), Err(Error::Fault));
+    assert_eq!(iotlb.map().find(0, 0).unwrap().uva(), 1);
+    let mut none = Iotlb::new(vec![Range::EMPTY; 4], 0);
+    assert_eq!(none.add(range(0, 9)), Err(Error::Fault));
+}
+
+#[test]
+fn the_oldest_entry_makes_room_for_the_newest() {
+    let mut iotlb = iotlb(2);
+    for (uva, start) in [(1, 50), (2, 10), (3, 30)] {
+        add(&mut iotlb, start, start + 9, uva);
+    }
+    let kept: Vec<_> = iotlb.map().ranges().iter().map(Range::uva).collect();
+    assert_eq!(kept, [2, 3]);
+    assert_eq!(iotlb.room().len(), 2, "no more room than the limit is used");
+}
+
+#[test]
+fn invalidation_takes_whole_entries() {
+    let mut iotlb = iotlb(8);
+    for (start, last) in [(0, 9), (10, 19), (20, 29), (30, 39)] {
+        add(&mut iotlb, start, last, start);
+    }
+    iotlb.remove(19, 20);
+    let kept: Vec<_> = iotlb.map().ranges().iter().map(Range::start).collect();
+    assert_eq!(kept, [0, 30]);
+    // Nothing there.
+    iotlb.remove(10, 29);
+    assert_eq!(iotlb.map().ranges().len(), 2);
+    iotlb.remove(0, u64::MAX);
+    assert_eq!(iotlb.map().ranges().len(), 0);
+}
+
+proptest! {
+    #![proptest_config(cases(1000))]
+
+    /// The model is a list: the newest at its end, all looked at.
+    #[test]
+    fn an_iotlb_is_a_list_with_a_limit(
+        limit in 1_usize..12,
+        steps in prop::collection::vec((0_u64..300, 0_u64..60, 0_u8..4), 0..60),
+        asked in prop::collection::vec((0_u64..380, 0_u64..40), 1..20),
+    ) {
+        let mut real = iotlb(limit);
+        let mut model = Kept::new();
+        for (serial, (start, more, what)) in (0_u64..).zip(steps) {
+            let last = start + more;
+            if what == 0 {
+                real.remove(start, last);
+                model.retain(|entry| entry.0 > last || start > entry.1);
+            } else {
+                add(&mut real, start, last, serial);
+                if model.len() == limit {
+                    model.remove(0);
+                }
+                model.push((start, last, serial));
+            }
+            let map = real.map();
+            prop_assert_eq!(map.ranges().len(), model.len());
+            for (addr, more) in &asked {
+                let last = addr + more;
+                let hits = model.iter().filter(|entry| entry.0 <= last && *addr <= entry.1);
+                let wanted = hits.min_by_key(|entry| entry.0).map(|entry| entry.2);
+                prop_assert_eq!(map.find(*addr, last).map(Range::uva), wanted);
+            }
+            let meet = model.iter().enumerate().any(|(i, a)| {
+                model.iter().enumerate().any(|(j, b)| i != j && a.0 <= b.1 && b.0 <= a.1)
+            });
+            prop_assert_eq!(map.overlaps(), meet);
+        }
+    }
+}

@@ -24,6 +24,7 @@ pub const MRG: u64 = 1 << features::NET_MRG_RXBUF;
 pub const V1: u64 = 1 << features::VERSION_1;
 pub const VNET: u64 = 1 << features::NET_VIRTIO_NET_HDR;
 pub const ON_EMPTY: u64 = 1 << features::NOTIFY_ON_EMPTY;
+pub const PLATFORM: u64 = 1 << features::ACCESS_PLATFORM;
 pub const IN_ORDER: u64 = 1 << features::IN_ORDER;
 
 /// An arena, a ring in it, and where the buffers begin.

@@ -303,7 +303,7 @@ pub(super) fn backends(script: &mut Script) -> Result<()> {
 }
 
 /// A tap that goes with [`prepared`].
-fn tap(sndbuf: i32) -> vhost_uapi::Result<Tap> {
+pub(super) fn tap(sndbuf: i32) -> vhost_uapi::Result<Tap> {
     let options = TapOptions {
         flags: TunFlags::default(),
         vnet_hdr_size: Some(12),
