@@ -382,7 +382,8 @@ impl Drop for Link {
     }
 }
 
-fn ip(args: &[&str]) -> Result<()> {
+/// Runs ip(8).
+pub(crate) fn ip(args: &[&str]) -> Result<()> {
     run_command("ip", args).map(|_| ())
 }
 

@@ -7,6 +7,7 @@
 pub mod arrays;
 pub mod clients;
 pub mod dirty_log;
+pub mod disturbed;
 pub mod foreign;
 pub mod found;
 pub mod hostile;

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, clients, dirty_log, foreign, found, hostile, ioctls, iotlb, parameters, published,
-    stop, toggles, windows, workers,
+    arrays, clients, dirty_log, disturbed, foreign, found, hostile, ioctls, iotlb, parameters,
+    published, stop, toggles, windows, workers,
 };
 
 /// Tests of a vhost-net driver
@@ -66,6 +66,8 @@ enum Command {
     DirtyLog,
     /// Address translation by the owner
     Iotlb,
+    /// Interfaces that go down, change and go away
+    Disturbed,
     /// Control calls, compared with another driver's
     Ioctls {
         /// Node of the driver to compare with
@@ -153,6 +155,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::LongArray { set } => arrays::main(*set).map(|()| true),
         Command::Clients => suite("clients", &|report| clients::run(node, only, report)),
         Command::Client { name } => clients::owner(name).map(|()| true),
+        Command::Disturbed => suite("disturbed", &|report| disturbed::run(node, only, report)),
         Command::Foreign => {
             foreign::main();
             Ok(true)
