@@ -22,7 +22,7 @@ demo: ## See it work: a real guest on vhost_net_rs, without and with busy pollin
 	@scripts/demo
 
 .PHONY: test
-test: ## Every test that CI runs, from a bare machine; parts alone: ONLY=host,vm,nested NAME=GLOB
+test: ## Every test that CI runs, from a bare machine; parts alone: ONLY=host,vm,nested,debug NAME=GLOB
 	@scripts/test
 
 .PHONY: test-long
