@@ -5,7 +5,7 @@
 //! [`VhostNet`] is an open `/dev/vhost-net`, one method an ioctl. [`EventFd`] carries kicks and calls, [`Tap`] is the
 //! backend, [`PacketSocket`] the host's end of the wire, [`netdev`] what sysfs knows of an interface.
 //!
-//! All `unsafe` of the tools stands in `sys.rs` of this crate.
+//! All `unsafe` of the tools stands in `sys.rs` and `arena.rs` of this crate.
 //!
 //! # What the types cannot promise
 //!
@@ -13,6 +13,7 @@
 //! system has no word for that: who calls [`VhostNet::set_mem_table`] and [`VhostNet::set_vring_addr`] names only memory
 //! that is shared with the device and that no Rust reference points at.
 
+mod arena;
 mod bridge;
 mod device;
 mod error;
@@ -22,17 +23,20 @@ pub mod iotlb;
 pub mod netdev;
 pub mod numbers;
 mod packet;
+mod pass;
 mod raw;
 mod stuck;
 mod sys;
 mod tap;
 mod xdp;
 
+pub use arena::{try_map, Address, Arena, Gate, Place};
 pub use bridge::Bridge;
 pub use device::{MemoryRegion, VhostNet, VringAddr};
 pub use error::{Error, Result};
 pub use eventfd::{wait_readable, EventFd};
 pub use packet::{PacketOptions, PacketSocket, PacketStats};
+pub use pass::{receive_file, send_file};
 pub use raw::RawArg;
 pub use stuck::StuckPage;
 pub use tap::{Offload, Tap, TapOptions, TunFlags};

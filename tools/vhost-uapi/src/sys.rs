@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The system calls that no crate wraps safely. The only `unsafe` of the tools.
+//! The system calls that no crate wraps safely. With `arena.rs` the only `unsafe` of the tools.
 
 use crate::error::{Error, Result};
 use crate::numbers;
 use nix::errno::Errno;
 use std::ffi::c_void;
+use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 
 use nix::fcntl::{fcntl, FcntlArg, FdFlag};
 use nix::sys::mman::{mmap_anonymous, mprotect, munmap, MapFlags, ProtFlags};
+use nix::sys::socket::{recvmsg, ControlMessageOwned, MsgFlags};
 
 /// A type that the kernel may fill with any bytes, and that has no padding to leak.
 ///
@@ -214,6 +217,26 @@ pub(crate) fn ioctl_new_fd(fd: BorrowedFd<'_>, request: u64) -> nix::Result<Owne
     let new = unsafe { OwnedFd::from_raw_fd(new) };
     fcntl(&new, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(new)
+}
+
+/// recvmsg(2) of some bytes and one file. Nothing if the other side is closed.
+pub(crate) fn receive_file(
+    channel: &UnixStream,
+    data: &mut [IoSliceMut<'_>],
+) -> nix::Result<Option<OwnedFd>> {
+    let mut space = nix::cmsg_space!(std::os::fd::RawFd);
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(channel.as_raw_fd(), data, Some(&mut space), flags)?;
+    if message.bytes == 0 {
+        return Ok(None);
+    }
+    let files = message.cmsgs()?.filter_map(|control| match control {
+        ControlMessageOwned::ScmRights(files) => Some(files),
+        _ => None,
+    });
+    let file = files.flatten().next().ok_or(Errno::EBADMSG)?;
+    // SAFETY: The message made this file descriptor in this process, so that nobody else has it. There is room for one only.
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(file) }))
 }
 
 /// A page that only the kernel uses.

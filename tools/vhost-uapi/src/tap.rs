@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -159,6 +159,12 @@ impl Tap {
     pub fn set_sndbuf(&self, mut bytes: i32) -> Result {
         sys::ioctl(self.as_fd(), request::SET_SNDBUF, &mut bytes).context("TUNSETSNDBUF")?;
         Ok(())
+    }
+}
+
+impl From<Tap> for OwnedFd {
+    fn from(tap: Tap) -> Self {
+        tap.file.into()
     }
 }
 
