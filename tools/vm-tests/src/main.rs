@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, clients, dirty_log, disturbed, foreign, found, hostile, ioctls, iotlb, parameters,
-    published, stop, toggles, windows, workers,
+    arrays, clients, dirty_log, disturbed, found, hostile, iotlb, parameters, published, stop,
+    toggles, windows, workers,
 };
 
 /// Tests of a vhost-net driver
@@ -68,12 +68,6 @@ enum Command {
     Iotlb,
     /// Interfaces that go down, change and go away
     Disturbed,
-    /// Control calls, compared with another driver's
-    Ioctls {
-        /// Node of the driver to compare with
-        #[arg(long)]
-        with: PathBuf,
-    },
     /// The calls of programs that use vhost-net, in their order
     Clients,
     /// Part of `clients`: own a device that another process opened
@@ -103,9 +97,6 @@ enum Command {
         #[arg(action = clap::ArgAction::Set)]
         set: bool,
     },
-    /// Part of `ioctls`: use a device that is another process's
-    #[command(hide = true)]
-    Foreign,
     /// Part of `stop`: keep standard input open
     #[command(hide = true)]
     Keeper,
@@ -148,7 +139,6 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Found => suite("found", &|report| found::run(node, only, report)),
         Command::DirtyLog => suite("dirty-log", &|report| dirty_log::run(node, only, report)),
         Command::Iotlb => suite("iotlb", &|report| iotlb::run(node, only, report)),
-        Command::Ioctls { with } => suite("ioctls", &|report| ioctls::run(with, node, report)),
         Command::Parameters { entries } => parameters::print(node, *entries).map(|()| true),
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),
         Command::WorkerProcess { role, kind } => workers::main(*role, *kind).map(|()| true),
@@ -156,10 +146,6 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Clients => suite("clients", &|report| clients::run(node, only, report)),
         Command::Client { name } => clients::owner(name).map(|()| true),
         Command::Disturbed => suite("disturbed", &|report| disturbed::run(node, only, report)),
-        Command::Foreign => {
-            foreign::main();
-            Ok(true)
-        }
         Command::Owner(args) => stop::owner(node, args).map(|()| true),
         Command::Keeper => loop {
             std::thread::park();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use nix::errno::Errno;
-use vhost_uapi::{numbers, RawArg, VhostNet};
+use vhost_uapi::VhostNet;
 
 /// A call and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,16 +88,6 @@ impl Script {
             call: call.into(),
             outcome: outcome.into(),
         });
-    }
-
-    /// Calls with words as the argument, and notes the outcome.
-    pub fn words(&mut self, when: &str, vhost: &VhostNet, request: u64, words: &[u32]) {
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let outcome = vhost.raw_ioctl(request, RawArg::Bytes(&mut bytes));
-        let name = numbers::name(request);
-        // CAST: For reading; most are file descriptors or small.
-        let signed: Vec<i32> = words.iter().map(|word| *word as i32).collect();
-        self.note(format!("{when}: {name} {signed:?}"), outcome);
     }
 
     /// The steps.
