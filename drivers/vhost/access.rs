@@ -15,7 +15,6 @@ use crate::{
     worker::Work,
 };
 use core::mem;
-use kernel::prelude::*;
 
 /// `VHOST_BACKEND_F_IOTLB_MSG_V2`, as a mask: misses are messages of the second
 /// kind.
@@ -67,17 +66,10 @@ impl<W: Work> State<W> {
         self.backend.is_none() || self.table_ok(table, self.log.base, log_all)
     }
 
-    /// Sets where the log is, unless a vring that has a backend may not use it.
-    ///
-    /// # Errors
-    ///
-    /// `EFAULT`; the old one stays.
-    pub(crate) fn set_log_base(&mut self, base: u64) -> Result {
-        if self.backend.is_some() && !self.log_ok(base) {
-            return Err(EFAULT);
-        }
-        self.log.base = base;
-        Ok(())
+    /// Whether the log may be at `base`: a vring that has no backend does not
+    /// mind.
+    pub(crate) fn log_base_ok(&self, base: u64) -> bool {
+        self.backend.is_none() || self.log_ok(base)
     }
 
     /// Whether rings may lie there. C: `vq_access_ok()`.

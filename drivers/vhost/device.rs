@@ -302,16 +302,23 @@ impl<W: Work> Device<W> {
         Ok(())
     }
 
-    /// Serves `VHOST_SET_LOG_BASE`. As in C, a vring that may use the map gets
-    /// it even if the other one may not.
+    /// Serves `VHOST_SET_LOG_BASE`. Other than in C, no vring gets the map if
+    /// one may not use it.
     fn set_log_base(&self, arg: usize) -> Result {
         let base = ioctl::read(arg)?;
-        let mut result = Ok(());
 
-        for vring in &self.vrings {
-            result = vring.lock().set_log_base(base).and(result);
+        // What makes a vring refuse it changes under the device's lock only.
+        if !self
+            .vrings
+            .iter()
+            .all(|vring| vring.lock().log_base_ok(base))
+        {
+            return Err(EFAULT);
         }
-        result
+        for vring in &self.vrings {
+            vring.lock().log.base = base;
+        }
+        Ok(())
     }
 
     /// Serves `VHOST_SET_LOG_FD`.

@@ -176,6 +176,14 @@ pub(super) fn logs() -> Table {
             Arg::words(&[0]).at(Place::Cut(3)),
         );
     }
+    // The vring that may have it is as before if the other one may not.
+    let detach = Call::Ioctl(nr(numbers::NET_SET_BACKEND), Arg::words(&[0, u32::MAX]));
+    table.add_after(
+        State::Logging,
+        "rx detached, a log in the kernel's half",
+        vec![detach],
+        Call::Ioctl(base, Arg::longs(&[KERNEL])),
+    );
     let log_all = |more: u64| Call::Ioctl(nr(numbers::SET_FEATURES), Arg::longs(&[more | 1 << 26]));
     for state in [State::Ready, State::Running] {
         for (what, at) in [("at 0", 0), ("in the kernel's half", KERNEL)] {
