@@ -176,6 +176,13 @@ pub(super) fn logs() -> Table {
             Arg::words(&[0]).at(Place::Cut(3)),
         );
     }
+    logs_after_calls(&mut table);
+    table
+}
+
+/// Logs of devices that have come further.
+fn logs_after_calls(table: &mut Table) {
+    let base = nr(numbers::SET_LOG_BASE);
     // The vring that may have it is as before if the other one may not.
     let detach = Call::Ioctl(nr(numbers::NET_SET_BACKEND), Arg::words(&[0, u32::MAX]));
     table.add_after(
@@ -192,5 +199,4 @@ pub(super) fn logs() -> Table {
             table.add_after(state, what, before, log_all(1 << 27 | 1 << 32));
         }
     }
-    table
 }
