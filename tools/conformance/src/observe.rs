@@ -5,7 +5,7 @@
 use std::os::fd::AsFd;
 
 use anyhow::Result;
-use vhost_uapi::{numbers, Arena, Gate, Place, RawArg, VhostNet};
+use vhost_uapi::{numbers, Arena, Gate, Place, VhostNet};
 
 use crate::call::{poll_now, text};
 use crate::ground::{hex, Ground, RX, TX};
@@ -144,5 +144,5 @@ fn traffic(ground: &Ground, device: &Device, fields: &mut Vec<Field>) -> Result<
 
 /// Waits for the worker: a memory table that cannot be read changes nothing, and all before it is done.
 pub fn flush(vhost: &VhostNet) {
-    let _ = vhost.raw_ioctl(numbers::SET_MEM_TABLE, RawArg::Value(0));
+    let _ = vhost.raw_ioctl(numbers::SET_MEM_TABLE, 0);
 }

@@ -180,11 +180,6 @@ impl GuestMemory {
             .store(value.to_le(), Ordering::Relaxed);
     }
 
-    /// Loads a 64-bit field. No ordering.
-    pub fn load_u64(&self, gpa: Gpa) -> u64 {
-        u64::from_le(self.atomic::<AtomicU64>(gpa).load(Ordering::Relaxed))
-    }
-
     /// Stores a 64-bit field. No ordering.
     pub fn store_u64(&self, gpa: Gpa, value: u64) {
         self.atomic::<AtomicU64>(gpa)

@@ -218,16 +218,6 @@ impl VhostNet {
         self.get_vring(numbers::GET_VRING_BASE, index)
     }
 
-    /// `VHOST_SET_VRING_ENDIAN`.
-    pub fn set_vring_endian(&self, index: u32, endian: u32) -> Result {
-        self.set_vring(numbers::SET_VRING_ENDIAN, index, endian)
-    }
-
-    /// `VHOST_GET_VRING_ENDIAN`.
-    pub fn vring_endian(&self, index: u32) -> Result<u32> {
-        self.get_vring(numbers::GET_VRING_ENDIAN, index)
-    }
-
     /// `VHOST_SET_VRING_KICK`; nothing unbinds.
     pub fn set_vring_kick(&self, index: u32, fd: Option<BorrowedFd<'_>>) -> Result {
         self.set_file(numbers::SET_VRING_KICK, index, fd)

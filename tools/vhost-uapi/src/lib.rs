@@ -37,7 +37,6 @@ pub use error::{Error, Result};
 pub use eventfd::{wait_readable, EventFd};
 pub use packet::{PacketOptions, PacketSocket, PacketStats};
 pub use pass::{receive_file, send_file};
-pub use raw::RawArg;
 pub use stuck::StuckPage;
 pub use tap::{Offload, Tap, TapOptions, TunFlags};
 pub use xdp::{XdpAction, XdpLink};

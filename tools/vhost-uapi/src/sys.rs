@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 
 use nix::fcntl::{fcntl, FcntlArg, FdFlag};
-use nix::sys::mman::{mmap_anonymous, mprotect, munmap, MapFlags, ProtFlags};
+use nix::sys::mman::{mmap_anonymous, munmap, MapFlags, ProtFlags};
 use nix::sys::socket::{recvmsg, ControlMessageOwned, MsgFlags};
 
 /// A type that the kernel may fill with any bytes, and that has no padding to leak.
@@ -98,13 +98,6 @@ pub(crate) fn ioctl_value(fd: BorrowedFd<'_>, request: u64, value: u16) -> nix::
     Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, usize::from(value)) })
 }
 
-/// ioctl(2) with an address in the kernel's half as argument: EFAULT, if it is looked at.
-pub(crate) fn ioctl_kernel_address(fd: BorrowedFd<'_>, request: u64) -> nix::Result<i32> {
-    const KERNEL_HALF: usize = 0xffff_8880_0000_0000;
-    // SAFETY: User space has no memory in the kernel's half, and the kernel refuses to write there for it.
-    Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, KERNEL_HALF) })
-}
-
 /// ioctl(2) on one value that the kernel reads, writes, or both.
 ///
 /// # Errors
@@ -150,65 +143,6 @@ pub(crate) fn ioctl_features_array(
     Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, array.as_mut_ptr()) })
 }
 
-/// Bytes that end where a page begins that nobody may touch: a call that goes past them gets EFAULT.
-pub(crate) struct Fenced {
-    map: NonNull<c_void>,
-    mapped: NonZeroUsize,
-    len: usize,
-}
-
-const PAGE: usize = 4096;
-
-impl Fenced {
-    /// Copies `bytes` in front of a fence.
-    pub(crate) fn new(bytes: &[u8]) -> nix::Result<Self> {
-        let body = bytes.len().next_multiple_of(PAGE).max(PAGE);
-        let mapped = NonZeroUsize::new(body + PAGE).ok_or(Errno::EINVAL)?;
-        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: A new private mapping, at no fixed address.
-        let map = unsafe { mmap_anonymous(None, mapped, prot, MapFlags::MAP_PRIVATE)? };
-        let fenced = Self {
-            map,
-            mapped,
-            len: bytes.len(),
-        };
-        // SAFETY: The last page of the mapping just made; nothing refers to it.
-        unsafe { mprotect(map.byte_add(body), PAGE, ProtFlags::PROT_NONE)? };
-        // SAFETY: `start()` has `len` writable bytes behind it, fresh ones, which cannot overlap with `bytes`.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), fenced.start(), bytes.len()) };
-        Ok(fenced)
-    }
-
-    fn start(&self) -> *mut u8 {
-        let body = self.mapped.get() - PAGE;
-        // SAFETY: `len <= body`, which is inside of the mapping.
-        unsafe { self.map.cast::<u8>().as_ptr().add(body - self.len) }
-    }
-
-    /// ioctl(2) on the bytes.
-    pub(crate) fn ioctl(&mut self, fd: BorrowedFd<'_>, request: u64) -> nix::Result<i32> {
-        // SAFETY: The kernel may write to `len` bytes, which are ours alone; past them is the fence. That a write skips the whole
-        // fence would take an argument of more than a page, of which no fixed-size request (at most 0x3fff bytes, written
-        // from the front) is capable without faulting first.
-        Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), request, self.start()) })
-    }
-
-    /// What the bytes are now.
-    pub(crate) fn copy_to(&self, bytes: &mut [u8]) {
-        let len = self.len.min(bytes.len());
-        // SAFETY: Both sides have `len` bytes, and the mapping is apart from any Rust object.
-        unsafe { std::ptr::copy_nonoverlapping(self.start(), bytes.as_mut_ptr(), len) };
-    }
-}
-
-impl Drop for Fenced {
-    fn drop(&mut self) {
-        // SAFETY: The mapping is ours, and nothing refers to it any more. It cannot fail on a mapping that exists.
-        let unmapped = unsafe { munmap(self.map, self.mapped.get()) };
-        debug_assert_eq!(unmapped, Ok(()));
-    }
-}
-
 /// USERFAULTFD_IOC_NEW, or another ioctl(2) whose argument is flags of a new file, here `O_NONBLOCK`, which it returns.
 pub(crate) fn ioctl_new_fd(fd: BorrowedFd<'_>, request: u64) -> nix::Result<OwnedFd> {
     const FLAGS: u16 = 0x800; // O_NONBLOCK
@@ -238,6 +172,8 @@ pub(crate) fn receive_file(
     // SAFETY: The message made this file descriptor in this process, so that nobody else has it. There is room for one only.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(file) }))
 }
+
+const PAGE: usize = 4096;
 
 /// A page that only the kernel uses.
 #[derive(Debug)]
