@@ -315,6 +315,11 @@ impl Iommu {
         }
     }
 
+    /// How many there were.
+    pub(super) fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Relaxed)
+    }
+
     pub(super) fn finish(self) -> Result<u64> {
         self.stop.store(true, Ordering::Relaxed);
         let panicked = |_| anyhow!("the IOMMU panicked");
