@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use vhost_uapi::{Arena, Gate};
 
 use crate::abi::Listed;
@@ -177,7 +177,7 @@ pub struct Options<'a> {
 ///
 /// # Errors
 ///
-/// The machine cannot do it.
+/// There is no such group, or the machine cannot do it.
 pub fn compare(options: &Options<'_>, listed: &mut Listed) -> Result<bool> {
     let mut machine = Machine {
         arena: Arena::new()?,
@@ -187,6 +187,10 @@ pub fn compare(options: &Options<'_>, listed: &mut Listed) -> Result<bool> {
     let mut here = Side::new(options.node, options.gate, options.inject)?;
     let gate = gate_name(options.gate);
     let cases = cases::all();
+    for only in options.only {
+        let known = cases.iter().any(|case| case.group == only);
+        ensure!(known, "there is no group '{only}'");
+    }
     let (mut good, mut count, mut start) = (true, 0, 0);
     for group in cases.chunk_by(|one, other| one.group == other.group) {
         let first = start;
