@@ -166,9 +166,7 @@ impl<W: Work> State<W> {
         if addr.flags & !F_LOG != 0 {
             return Err(EOPNOTSUPP);
         }
-        if addr.avail & (layout::AVAIL_ALIGN - 1) != 0
-            || (addr.used | addr.log) & (layout::USED_ALIGN - 1) != 0
-        {
+        if !layout::aligned(addr.avail, addr.used | addr.log) {
             return Err(EINVAL);
         }
         // Without a backend the size may not be known yet: it is checked
