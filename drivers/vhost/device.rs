@@ -17,7 +17,7 @@ use crate::{
         task::{Kind, Task},
         work::WorkItem,
     },
-    kick::{Event, Waker},
+    kick::{self, Event, Waker},
     table::MemTable,
     vring::{Then, Vring, VRINGS},
     worker::{Work, Worker},
@@ -55,10 +55,16 @@ pub(crate) struct Control<W: Work> {
 }
 
 impl<W: Work> Control<W> {
-    /// Asks the worker for the work of `bits`, if there is one.
-    pub(crate) fn queue(&self, item: ArcBorrow<'_, WorkItem<W>>, bits: u32) {
-        if let Some(thread) = &self.thread {
-            thread.worker.queue(item, bits);
+    /// Has the worker, if there is one, run the `vrings` that are true as if
+    /// they were kicked.
+    pub(crate) fn look_again(&self, item: ArcBorrow<'_, WorkItem<W>>, vrings: [bool; VRINGS]) {
+        let Some(thread) = &self.thread else {
+            return;
+        };
+        for (index, wanted) in vrings.into_iter().enumerate() {
+            if wanted {
+                thread.worker.queue(item, kick::bit(index, Event::Kick));
+            }
         }
     }
 

@@ -119,9 +119,14 @@ impl<const N: usize> Channel<N> {
         self.state.lock().misses.answer(start, last)
     }
 
-    /// Forgets all misses.
-    pub(crate) fn clear(&self) {
-        self.state.lock().misses.clear();
+    /// Forgets the miss of the vring `index`.
+    pub(crate) fn forget(&self, index: usize) {
+        self.state.lock().misses.forget(index);
+    }
+
+    /// Forgets all misses. Answers of each vring whether it had one.
+    pub(crate) fn clear(&self) -> [bool; N] {
+        self.state.lock().misses.clear()
     }
 
     /// There is an IOTLB from now on. Misses of the one before stay, as in C.

@@ -7,7 +7,6 @@ use crate::{
     engine::miss::{Message, MSG_BYTES, MSG_MIN},
     iotlb,
     kapi::{iter::Source, work::WorkItem},
-    kick::{self, Event},
     worker::Work,
 };
 use kernel::{prelude::*, sync::ArcBorrow};
@@ -64,12 +63,7 @@ fn serve<W: Work>(
                     iotlb.add(entry)?;
                 }
             }
-            let answered = device.channel().answer(entry.start(), entry.last());
-            for (index, answered) in answered.into_iter().enumerate() {
-                if answered {
-                    control.queue(item, kick::bit(index, Event::Kick));
-                }
-            }
+            control.look_again(item, device.channel().answer(entry.start(), entry.last()));
         }
         Message::Invalidate { iova, size } => {
             for vring in device.vrings() {

@@ -213,9 +213,21 @@ impl<const N: usize> Misses<N> {
         answered
     }
 
-    /// Forgets all misses. C: `vhost_clear_msg()`.
-    pub fn clear(&mut self) {
-        self.asked = [None; N];
+    /// Forgets the miss of `vring`.
+    pub fn forget(&mut self, vring: usize) {
+        if let Some(place) = self.asked.get_mut(vring) {
+            *place = None;
+        }
+    }
+
+    /// Forgets all misses. Answers of each vring whether it had one. C:
+    /// `vhost_clear_msg()`.
+    pub fn clear(&mut self) -> [bool; N] {
+        let mut had = [false; N];
+        for (place, had) in self.asked.iter_mut().zip(&mut had) {
+            *had = place.take().is_some();
+        }
+        had
     }
 }
 

@@ -39,8 +39,9 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
     let vring = device.vring(index);
 
     if matches!(file, FileArg::Unbind) {
-        // Those of both vrings, and even if this fails, as in C.
-        device.channel().clear();
+        // Those of both vrings, and even if this fails, as in C. But a vring that
+        // goes on asks again: kicks may be off, and nothing else would wake it.
+        control.look_again(item, device.channel().clear());
     }
     let mut state = vring.lock();
     if !state.access_ok() {
@@ -51,6 +52,8 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
         if detach(vring) {
             control.flush();
         }
+        // What it asked meanwhile would be in the way of the next backend's.
+        device.channel().forget(index.get());
         return Ok(());
     };
 

@@ -17,6 +17,7 @@ use vhost_load::vring::{RX, TX};
 use vhost_uapi::{features, netdev, numbers, PacketSocket, StuckPage, VhostNet};
 
 use crate::arrays;
+use crate::iotlb;
 use crate::patience::{patience, scaled, wait_for};
 use crate::raw_ring::{Desc, NEXT, WRITE};
 use crate::report::{Report, Test};
@@ -93,6 +94,10 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
     tests.push(Test::new(
         "rx: the interface of a packet socket goes down and comes up",
         move || down_and_up(node),
+    ));
+    tests.push(Test::new(
+        "IOTLB: the other vring stops: what waited asks again",
+        move || iotlb::forgotten(node),
     ));
     tests.retain(|test| test.name.contains(only));
     report.run_on(1, &tests);

@@ -18,6 +18,7 @@ use vhost_load::vring::{RX, TX};
 use vhost_uapi::features;
 use vhost_uapi::iotlb::{READ, WRITE};
 
+pub(crate) use self::changes::forgotten;
 use self::rig::{table, Iommu, Rig, NO_MISS, PAGE, PAGES};
 use crate::patience::patience;
 use crate::pump::shape;

@@ -105,8 +105,14 @@ fn a_miss_that_is_lost_can_be_asked_again_but_not_the_one_after() {
     assert!(misses.ask(1, miss(5)));
     misses.lose(old);
     assert!(!misses.ask(1, miss(6)), "the new one is still there");
-    misses.clear();
+    assert_eq!(misses.clear(), [false, true]);
     assert!(!misses.is_readable() && misses.ask(1, miss(6)));
+    misses.forget(0);
+    assert!(misses.is_readable());
+    misses.forget(1);
+    misses.forget(2);
+    assert!(!misses.is_readable());
+    assert_eq!(misses.clear(), [false; 2]);
 }
 
 proptest! {
@@ -144,7 +150,8 @@ proptest! {
                     prop_assert_eq!(found, wanted);
                 }
                 _ if more == 0 => {
-                    real.clear();
+                    let had = |vring| unread.iter().chain(&pending).any(|entry| entry.0 == vring);
+                    prop_assert_eq!(real.clear(), [had(0), had(1), had(2)]);
                     unread.clear();
                     pending.clear();
                 }

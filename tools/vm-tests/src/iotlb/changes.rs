@@ -36,6 +36,30 @@ pub(super) fn reader(node: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A vring whose miss was forgotten since the other one stopped slept for ever, its kicks being off. And a miss that came
+/// between the forgetting and the stop stayed, in the way of the next backend's.
+pub(crate) fn forgotten(node: &Path) -> Result<()> {
+    let rig = Rig::new(node, 0x4000_0000, BITS)?;
+    rig.map_all()?;
+    rig.attach()?;
+    let page = rig.page(rig.buffer(TX, 0).0);
+    rig.unmap(page)?;
+    rig.offer(TX, 0);
+    rig.side(TX).kick.signal()?;
+    let first = rig.miss()?;
+    for _ in 0..20 {
+        rig.vhost.set_backend(TX, None)?;
+        let left = rig.vhost.next_miss(Duration::ZERO)?;
+        ensure!(left.is_none(), "{left:x?} is left");
+        rig.attach_both()?;
+        ensure!(rig.miss()? == first, "another miss");
+    }
+    rig.vhost.set_backend(RX, None)?;
+    ensure!(rig.miss()? == first, "another miss");
+    rig.map(page, READ)?;
+    rig.expect_used(TX, 1)
+}
+
 /// Features, addresses, backends, log and entries are changed in any order. Most calls fail, and packets are lost; what
 /// counts is that the device is as good as new afterwards.
 pub(super) fn chaos(node: &Path) -> Result<()> {
