@@ -228,10 +228,10 @@ impl<W: Work> Runner for Worker<W> {
         self.run_pending(memory)
     }
 
-    fn killed(&self, memory: OwnerMemory) {
-        self.state.xchg(ENDING, Full);
-        // Nothing is queued any more: this ends.
-        while self.run_pending(memory) {}
+    fn killed(&self) {
+        // What is left is dropped. The signal is gone by now: memory that the
+        // dying owner serves, and nobody else, would stop a run for ever, and
+        // with it whoever closes the device.
         self.end();
     }
 }

@@ -37,11 +37,12 @@ pub(crate) trait Runner: Send + Sync + 'static {
     /// sleeps until it is woken.
     fn pass(&self, memory: OwnerMemory) -> bool;
 
-    /// The owner was killed: the thread ends when this returns.
+    /// The owner was killed: the thread ends when this returns. It may not wait
+    /// for the owner, of which no signal frees it any more.
     ///
     /// Not called if the thread is being stopped, nor of a kernel thread, which
     /// goes on.
-    fn killed(&self, memory: OwnerMemory);
+    fn killed(&self);
 }
 
 /// Sets the current task's state to `TASK_RUNNING`. C:
@@ -199,7 +200,7 @@ fn create_kthread<R: Runner>(
 /// # Safety
 ///
 /// `data` must point at a live [`Data`], and the current task run in its `mm`
-/// as long as it does not return from here or [`killed`].
+/// as long as it does not return from here.
 unsafe extern "C" fn pass<R: Runner>(data: *mut c_void) -> bool {
     // SAFETY: By the contract; `Data` is shared.
     let runner = &unsafe { &*data.cast::<Data<R>>() }.runner;
@@ -213,12 +214,10 @@ unsafe extern "C" fn pass<R: Runner>(data: *mut c_void) -> bool {
 ///
 /// # Safety
 ///
-/// As for [`pass`].
+/// `data` must point at a live [`Data`].
 unsafe extern "C" fn killed<R: Runner>(data: *mut c_void) {
     // SAFETY: By the contract; `Data` is shared.
-    let runner = &unsafe { &*data.cast::<Data<R>>() }.runner;
-    // SAFETY: As in `pass()`.
-    runner.killed(unsafe { OwnerMemory::assume() });
+    unsafe { &*data.cast::<Data<R>>() }.runner.killed();
 }
 
 /// What a kernel thread does until it is told to end.

@@ -45,6 +45,12 @@ impl StuckPage {
         Ok(Self { page, uffd })
     }
 
+    /// Its address.
+    pub fn uva(&self) -> u64 {
+        let [start, _] = self.page.range();
+        start
+    }
+
     /// ioctl(2) with the page as its argument: does not return before [`Self::release`], if the kernel looks at it.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ use crate::patience::{patience, scaled, wait_for};
 use crate::raw_ring::{Desc, NEXT, WRITE};
 use crate::report::{Report, Test};
 use crate::rig::{name, Rig, BUFFER, FRAME};
+use crate::stuck;
 
 /// A short window, in microseconds, and one that no test waits for.
 const WINDOW: u32 = 20_000;
@@ -94,6 +95,10 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
     tests.push(Test::new(
         "rx: the interface of a packet socket goes down and comes up",
         move || down_and_up(node),
+    ));
+    tests.push(Test::new(
+        "an owner is killed while its worker waits for its memory",
+        move || stuck::killed(node),
     ));
     tests.push(Test::new(
         "IOTLB: the other vring stops: what waited asks again",

@@ -21,6 +21,7 @@ pub mod report;
 pub mod rig;
 pub mod script;
 pub mod stop;
+pub mod stuck;
 pub mod toggles;
 pub mod windows;
 pub mod workers;

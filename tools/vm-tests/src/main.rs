@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
     arrays, clients, dirty_log, disturbed, found, hostile, iotlb, parameters, published, stop,
-    toggles, windows, workers,
+    stuck, toggles, windows, workers,
 };
 
 /// Tests of a vhost-net driver
@@ -97,6 +97,9 @@ enum Command {
         #[arg(action = clap::ArgAction::Set)]
         set: bool,
     },
+    /// Part of `found`: own a device whose worker waits
+    #[command(hide = true)]
+    StuckOwner,
     /// Part of `stop`: keep standard input open
     #[command(hide = true)]
     Keeper,
@@ -143,6 +146,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),
         Command::WorkerProcess { role, kind } => workers::main(*role, *kind).map(|()| true),
         Command::LongArray { set } => arrays::main(*set).map(|()| true),
+        Command::StuckOwner => stuck::main(node).map(|()| true),
         Command::Clients => suite("clients", &|report| clients::run(node, only, report)),
         Command::Client { name } => clients::owner(name).map(|()| true),
         Command::Disturbed => suite("disturbed", &|report| disturbed::run(node, only, report)),
