@@ -188,14 +188,7 @@ fn permissions(node: &Path) -> Result<()> {
 
 /// A miss that nobody answers is not asked again, until it is forgotten.
 fn once(node: &Path) -> Result<()> {
-    let rig = Rig::new(node, 0x4000_0000, BITS)?;
-    rig.map_all()?;
-    rig.attach()?;
-    let page = rig.page(rig.buffer(TX, 0).0);
-    rig.unmap(page)?;
-    rig.offer(TX, 0);
-    rig.side(TX).kick.signal()?;
-    let first = rig.miss()?;
+    let (rig, page, first) = Rig::missing(node, BITS)?;
     ensure!(first.access == READ, "{first:x?}");
     for _ in 0..5 {
         rig.side(TX).kick.signal()?;

@@ -39,14 +39,7 @@ pub(super) fn reader(node: &Path) -> Result<()> {
 /// A vring whose miss was forgotten since the other one stopped slept for ever, its kicks being off. And a miss that came
 /// between the forgetting and the stop stayed, in the way of the next backend's.
 pub(crate) fn forgotten(node: &Path) -> Result<()> {
-    let rig = Rig::new(node, 0x4000_0000, BITS)?;
-    rig.map_all()?;
-    rig.attach()?;
-    let page = rig.page(rig.buffer(TX, 0).0);
-    rig.unmap(page)?;
-    rig.offer(TX, 0);
-    rig.side(TX).kick.signal()?;
-    let first = rig.miss()?;
+    let (rig, page, first) = Rig::missing(node, BITS)?;
     for _ in 0..20 {
         rig.vhost.set_backend(TX, None)?;
         let left = rig.vhost.next_miss(Duration::ZERO)?;

@@ -178,6 +178,19 @@ impl Rig {
         miss.context("no miss came")
     }
 
+    /// A device that waits for the page of a tx buffer: that page, and the miss that asks for it.
+    pub(super) fn missing(node: &Path, bits: u64) -> Result<(Self, u64, Miss)> {
+        let rig = Self::new(node, 0x4000_0000, bits)?;
+        rig.map_all()?;
+        rig.attach()?;
+        let page = rig.page(rig.buffer(TX, 0).0);
+        rig.unmap(page)?;
+        rig.offer(TX, 0);
+        rig.side(TX).kick.signal()?;
+        let first = rig.miss()?;
+        Ok((rig, page, first))
+    }
+
     /// Where buffer `slot` of a ring begins.
     pub(super) fn buffer(&self, index: u32, slot: u16) -> Gpa {
         let at = FIRST_BUFFER + u64::from(index) * 20 + u64::from(slot % BUFFERS);
