@@ -2,12 +2,20 @@
 # shellcheck shell=bash
 # Runs a guest on the vhost-net device of a VM (scripts/vm --nested). Sourced, in the VM, by the scripts beside it.
 
-GUEST_DIR=/run/guest
+# A script may change these before it starts a guest.
+GUEST_DIR=/run/guest # the guest's and QEMU's files
+TAP=tap0             # its tap, to be made
+BRIDGE=''            # the bridge for that tap; without one the tap has the VM's address
+GUEST_CARD=''        # more properties of its network card, each with a comma before it
+GUEST_KERNEL=''      # more of its kernel's command line
 GUEST_IP=10.0.0.2 VM_IP=10.0.0.1
 
-# Makes tap0, and starts QEMU on it with the polling window $1 in microseconds (0: none) and any more arguments. Waits for the boot.
-guest_start() {
-	local window=$1 netdev=tap,id=n0,ifname=tap0,script=no,downscript=no,vhost=on port
+# Starts a guest with the polling window $1 in microseconds (0: none) and any more arguments of QEMU's. Waits for the boot.
+guest_start() { guest_launch "$@" && guest_ready; }
+
+# The same without the wait.
+guest_launch() {
+	local window=$1 netdev=tap,id=n0,ifname=$TAP,script=no,downscript=no,vhost=on port
 	shift
 	[ "$window" -eq 0 ] || netdev+=,poll-us=$window
 	rm -rf "$GUEST_DIR"
@@ -18,17 +26,16 @@ guest_start() {
 	# As in the guest's init.
 	echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
 	echo 8388608 | tee /proc/sys/net/core/[rw]mem_max >/dev/null
-	ip tuntap add tap0 mode tap vnet_hdr
-	ip address add $VM_IP/24 dev tap0
-	ip link set tap0 up
+	ip tuntap add "$TAP" mode tap vnet_hdr
+	if [ -n "$BRIDGE" ]; then ip link set "$TAP" master "$BRIDGE"; else ip address add $VM_IP/24 dev "$TAP"; fi
+	ip link set "$TAP" up
 	local serial=()
 	for port in commands monitor; do serial+=(-chardev "pipe,id=$port,path=$GUEST_DIR/$port"); done
 	qemu-system-x86_64 -accel kvm -cpu host -M q35 -m 256 -nodefaults -no-user-config -display none \
-		-kernel /guest/vmlinuz -initrd /guest/initrd -append "console=ttyS0 loglevel=5 panic=-1" \
+		-kernel /guest/vmlinuz -initrd /guest/initrd -append "console=ttyS0 loglevel=5 panic=-1 $GUEST_KERNEL" \
 		"${serial[@]}" -serial "file:$GUEST_DIR/console" -serial chardev:commands -mon chardev=monitor \
-		-netdev "$netdev" -device virtio-net-pci,netdev=n0,romfile= "$@" >"$GUEST_DIR/qemu" 2>&1 &
+		"$@" -netdev "$netdev" -device "virtio-net-pci,netdev=n0,romfile=$GUEST_CARD" >"$GUEST_DIR/qemu" 2>&1 &
 	QEMU=$!
-	guest_ready
 }
 
 # Waits until the guest has booted, again or for the first time, and brings its network card up.
@@ -58,6 +65,7 @@ guest_command() {
 		while read -r -t 15 -u "$guest_out" line; do
 			[ "${line%$'\r'}" != "::got $NUMBER" ] || return 0
 		done
+		[ -e "/proc/$QEMU/exe" ] || { echo "QEMU has ended"; return 1; }
 	done
 	echo "the guest did not get '$*' in 20 tries"
 	return 1
@@ -91,7 +99,7 @@ guest_stop() {
 	[ $n -lt 300 ] || { echo "QEMU is still there 30 s after the guest's poweroff"; kill -9 "$QEMU"; }
 	wait "$QEMU" || { echo "QEMU ended with status $?"; cat "$GUEST_DIR/qemu"; return 1; }
 	exec {guest_in}>&- {guest_out}>&- {to_monitor}>&- {from_monitor}>&-
-	ip link del tap0
+	ip link del "$TAP"
 }
 
 # What to read when a guest is in trouble: the last words of guest and QEMU; the worker; the module's counters, if it has any.
@@ -109,7 +117,7 @@ worker() { grep -ls "^vhost-$QEMU\$" "/proc/$QEMU"/task/*/comm /proc/[0-9]*/task
 # "TO-VM-PACKETS BYTES TO-GUEST-PACKETS BYTES".
 # shellcheck disable=SC2016 # the guest expands it
 guest_counts() { guest 'cd /sys/class/net/eth0/statistics; echo $(cat tx_packets tx_bytes rx_packets rx_bytes)'; }
-tap_counters() { (cd /sys/class/net/tap0/statistics && cat rx_packets rx_bytes tx_packets tx_bytes); }
+tap_counters() { (cd "/sys/class/net/$TAP/statistics" && cat rx_packets rx_bytes tx_packets tx_bytes); }
 tap_counts() { paste <(tap_counters) <(echo "$TAP_BASE") | awk '{ printf "%s%d", sep, $1 - $2; sep = " " } END { print "" }'; }
 
 # The two must come to agree: the guest counts a sent packet when it takes the buffer back.

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# What the tests with a guest have in common. Sourced, in the VM, by the scripts beside it, which then set "driver" (c or
+# rust) and "title", with which all names of results begin.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh" || exit
+driver='' title=''
+failed=0 # 1 after "not ok"
+
+# expect NAME COMMAND...: a result line, and what the command printed if it failed. A guest that is dead ends the test.
+expect() {
+	local name="$title: $1"
+	shift
+	if "$@" >/run/output 2>&1; then echo "ok $name"; return; fi
+	echo "not ok $name"
+	sed 's/^/  /' /run/output
+	guest_logs | sed 's/^/  /'
+	# shellcheck disable=SC2034 # the exit status of those who source this
+	failed=1
+	guest true >/dev/null || exit 1
+}
+
+# Says what was found instead; for the conditions below.
+found() { echo "found: $*"; return 1; }
+
+driver_in_use() {
+	local module=vhost_net other=vhost_net_rs
+	[ "$driver" = c ] || { module=vhost_net_rs other=vhost_net; }
+	awk -v m=$module -v o=$other '$1 == m && $3 > 0 { used = 1 } $1 == o { wrong = 1 } END { exit !used || wrong }' /proc/modules ||
+		found "$(grep vhost /proc/modules)" || return
+	[ -n "$(worker)" ] || found "threads: $(cat "/proc/$QEMU"/task/*/comm | paste -sd ' ')"
+}
+
+# pings BYTES: eight each way. The first finds the other's address, which may take longer than its answer is waited for.
+pings() {
+	local line
+	ping -c 1 "$GUEST_IP" >/dev/null
+	for line in "$(guest "ping -c 8 -i 0.1 -W 30 -s $1 $VM_IP")" "$(ping -c 8 -i 0.1 -W 30 -s "$1" "$GUEST_IP")"; do
+		grep ' 0% packet loss' <<<"$line" >/dev/null || found "$line" || return
+	done
+}
+
+# A file goes each way at the same time and must arrive as it was. Not over one connection: nc does not read while it
+# writes. One that receives must have a stdin that does not end.
+files() {
+	local ours theirs receiver sender
+	head -c 1000000 /dev/urandom >/tmp/ours
+	guest 'head -c 1000000 /dev/urandom >/tmp/theirs'
+	[ -p /tmp/hold ] || mkfifo /tmp/hold
+	timeout 70 nc -l -p 5000 >/tmp/theirs 0<>/tmp/hold &
+	receiver=$!
+	timeout 70 nc -l -p 5001 </tmp/ours &
+	sender=$!
+	usleep 300000
+	guest "[ -p /tmp/hold ] || mkfifo /tmp/hold; timeout 60 nc $VM_IP 5000 </tmp/theirs & timeout 60 nc $VM_IP 5001 >/tmp/ours 0<>/tmp/hold; wait" | grep . # what it says is trouble
+	wait $receiver $sender
+	ours=$(sha256sum </tmp/ours) theirs=$(sha256sum </tmp/theirs)
+	[ "$(guest 'sha256sum </tmp/ours')" = "$ours" ] || found "the VM's file arrived as $(guest 'wc -c </tmp/ours') bytes that differ" || return
+	[ "$(guest 'sha256sum </tmp/theirs')" = "$theirs" ] || found "the guest's file arrived as $(wc -c </tmp/theirs) bytes that differ"
+}
+
+# Servers for the two below, in the guest and here, until the script ends.
+serve_iperf() {
+	iperf3 -s >/run/iperf3 2>&1 &
+	# shellcheck disable=SC2064 # now is when it is known
+	trap "kill $!" EXIT
+	guest iperf3 -s -D
+}
+
+# from_guest and to_guest: one line of iperf's with what the ends counted, for traffic that way.
+from_guest() { guest "sh /iperf -c $VM_IP $*"; }
+to_guest() { sh "$(dirname "$0")/iperf" -c "$GUEST_IP" "$@"; }
+
+# tcp WAY BYTES: iperf3 does not wait for what is in flight at the end, so half of it will do; see files for all of it.
+tcp() {
+	local line sent received
+	line=$($1 -n "$2") || found "$line" || return
+	read -r sent received _ <<<"$line"
+	[[ $sent -ge $2 && $received -le $sent && $received -ge $((sent / 2)) ]] || found "$sent bytes sent, $received received"
+}
+
+# udp WAY BYTES: a transfer that fits in the tap's queue and in the receiver's buffer, so only what is in flight may be missing.
+udp() {
+	local line sent received size=1400
+	line=$($1 -u -w 4M -b 8M -l $size -n "$2") || found "$line" || return
+	read -r sent received _ <<<"$line"
+	[[ $sent -ge $2 && $received -le $sent && $((received * 20)) -ge $((sent * 19)) && $((received % size)) -eq 0 ]] ||
+		found "$sent bytes sent, $received received"
+}
+
+same_counts() { counts_agree || found "guest $(guest_counts); tap $(tap_counts) (to VM: packets, bytes; to guest: packets, bytes)"; }
+
+guest_uptime() { guest 'cut -d. -f1 /proc/uptime'; }
+
+# restarted reboot|reset: from inside, or from outside under traffic.
+restarted() {
+	local restart=$1 before=$QEMU traffic uptime start=$SECONDS
+	uptime=$(guest_uptime)
+	if [ "$restart" = reboot ]; then
+		guest_command 'reboot -f'
+	else
+		guest "iperf3 -c $VM_IP -t 60 >/dev/null 2>&1 &"
+		ping -f -c 100000 "$GUEST_IP" >/dev/null 2>&1 &
+		traffic=$!
+		sleep 1
+		monitor system_reset
+	fi
+	guest_ready || return
+	if [ -n "$traffic" ]; then kill "$traffic"; wait "$traffic"; fi
+	[[ -e /proc/$before/exe && $(guest_uptime) -lt $((uptime + SECONDS - start)) ]] || found "QEMU $before is gone, or the guest did not start anew"
+}
+
+stopped() {
+	guest_stop || return
+	awk '/^vhost_net/ && $3 > 0 { print; used = 1 } END { exit used }' /proc/modules || found "the driver is still in use"
+}
