@@ -18,6 +18,7 @@ use crate::{
         work::WorkItem,
     },
     kick::{self, Event, Waker},
+    polling,
     table::MemTable,
     vring::{Then, Vring, VRINGS},
     worker::{Work, Worker},
@@ -249,7 +250,7 @@ impl<W: Work> Device<W> {
         let mut guard = self.owner.lock();
         let owner = guard.take();
         for vring in &self.vrings {
-            vring.set_window(0);
+            vring.polling.reset();
         }
         drop(guard);
         drop(owner);
@@ -352,9 +353,12 @@ impl<W: Work> Device<W> {
     pub(crate) fn ioctl(&self, item: ArcBorrow<'_, WorkItem<W>>, cmd: u32, arg: usize) -> Result {
         if matches!(
             cmd,
-            ioctl::SET_VRING_BUSYLOOP_TIMEOUT | ioctl::GET_VRING_BUSYLOOP_TIMEOUT
+            ioctl::SET_VRING_BUSYLOOP_TIMEOUT
+                | ioctl::GET_VRING_BUSYLOOP_TIMEOUT
+                | ioctl::SET_POLL
+                | ioctl::GET_POLL
         ) {
-            return self.window_ioctl(cmd, arg);
+            return self.polling_ioctl(cmd, arg);
         }
         let mut control = self.lock();
         let (worker, _memory) = self.check_owner()?;
@@ -382,21 +386,32 @@ impl<W: Work> Device<W> {
 
     /// Serves the ioctls that an administrator may use. Takes no lock that the
     /// owner can keep.
-    fn window_ioctl(&self, cmd: u32, arg: usize) -> Result {
+    fn polling_ioctl(&self, cmd: u32, arg: usize) -> Result {
         self.check_owner_or_admin()?;
         let index = Self::read_index(arg)?;
-        let vring = self.vring(index);
+        let polling = &self.vring(index).polling;
 
-        if cmd == ioctl::GET_VRING_BUSYLOOP_TIMEOUT {
-            return ioctl::write_state(arg, index.raw(), vring.window());
+        match cmd {
+            ioctl::GET_VRING_BUSYLOOP_TIMEOUT => {
+                ioctl::write_state(arg, index.raw(), polling.window())
+            }
+            ioctl::GET_POLL => ioctl::write(arg, &polling.raw(index.raw())),
+            ioctl::SET_POLL => {
+                let settings = polling::parse(ioctl::read(arg)?)?;
+                self.while_owned(|| polling.set(settings))
+            }
+            _ => {
+                let window = ioctl::read_state(arg)?;
+                self.while_owned(|| polling.set_window(window))
+            }
         }
-        let window = ioctl::read_state(arg)?;
-        // The next owner's is not for the caller to set.
-        match *self.owner.lock() {
-            Some(_) => vring.set_window(window),
-            None => return Err(EPERM),
-        }
-        Ok(())
+    }
+
+    /// Sets something of the present owner's: the next one's is not for the
+    /// caller to set.
+    fn while_owned(&self, set: impl FnOnce()) -> Result {
+        let owner = self.owner.lock();
+        owner.is_some().then(set).ok_or(EPERM)
     }
 
     /// Reads the index that every vring argument starts with. C:

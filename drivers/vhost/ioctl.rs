@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctl numbers of `include/uapi/linux/vhost.h`, and their arguments.
+//! The ioctl numbers of `include/uapi/linux/vhost.h` and of our own
+//! `include/uapi/linux/vhost_net_rs.h`, and their arguments.
 //!
 //! An argument is copied once, as integers, and decoded from the copy.
 
@@ -48,6 +49,15 @@ pub(crate) const GET_FEATURES_ARRAY: u32 = _IOR::<u64>(VHOST, 0x83);
 pub(crate) const SET_FEATURES_ARRAY: u32 = _IOW::<u64>(VHOST, 0x83);
 pub(crate) const SET_FORK_FROM_OWNER: u32 = _IOW::<u8>(VHOST, 0x84);
 pub(crate) const GET_FORK_FROM_OWNER: u32 = _IOR::<u8>(VHOST, 0x85);
+
+/// The type byte of what `include/uapi/linux/vhost_net_rs.h` adds.
+const VHOST_NET_RS: u32 = 0xb9;
+
+/// A `struct vhost_net_rs_poll`, as it lies in memory.
+pub(crate) type RawPoll = [u32; 8];
+
+pub(crate) const GET_POLL: u32 = _IOWR::<RawPoll>(VHOST_NET_RS, 0x01);
+pub(crate) const SET_POLL: u32 = _IOW::<RawPoll>(VHOST_NET_RS, 0x02);
 
 /// The worker is a kernel thread, `VHOST_FORK_OWNER_KTHREAD`.
 const FORK_KERNEL: u8 = 0;

@@ -20,6 +20,7 @@ mod kapi;
 mod kick;
 mod message;
 mod net;
+mod polling;
 mod table;
 mod vring;
 mod worker;

@@ -22,6 +22,7 @@ use crate::{
         wait::PollEntry,
     },
     kick::Waker,
+    polling::Polling,
     table::MemTable,
     worker::Work,
 };
@@ -191,9 +192,7 @@ pub(crate) struct Vring<W: Work> {
     state: Mutex<State<W>>,
     /// Those outside the worker who wait for the lock.
     waiters: Atomic<i32>,
-    /// The busy-poll window, in units of 1,024 ns. Outside the lock, which a
-    /// run holds for as long as its owner's memory lets it wait.
-    window: Atomic<i32>,
+    pub(crate) polling: Polling,
     /// Kicks received.
     kicks: Atomic<u64>,
     /// The counters, as of the end of the latest run.
@@ -205,7 +204,7 @@ impl<W: Work> Vring<W> {
         pin_init!(Self {
             state <- new_mutex!(State::new(), "Vring::state"),
             waiters: Atomic::new(0),
-            window: Atomic::new(0),
+            polling: Polling::new(),
             kicks: Atomic::new(0),
             published: Snapshot::new(),
         })
@@ -338,19 +337,6 @@ impl<W: Work> Vring<W> {
             _ => return Err(ENOTTY),
         }
         Ok(Then::Done)
-    }
-
-    /// The busy-poll window, in units of 1,024 ns.
-    #[inline]
-    pub(crate) fn window(&self) -> u32 {
-        // CAST: the same 32 bits.
-        self.window.load(Relaxed) as u32
-    }
-
-    /// Sets the busy-poll window, in units of 1,024 ns. One that is open ends.
-    pub(crate) fn set_window(&self, window: u32) {
-        // CAST: the same 32 bits.
-        self.window.store(window as i32, Relaxed);
     }
 
     /// Serves `VHOST_SET_VRING_KICK`.

@@ -24,7 +24,7 @@
 //! | 3 | `split`, `desc`, `scratch`, `miss` |
 //! | 2 | `memory`, `iotlb` |
 //! | 1 | `error` |
-//! | 0 | `addr`, `layout`, `features`, `budget`, `counters`, `notify` |
+//! | 0 | `addr`, `layout`, `features`, `budget`, `counters`, `notify`, `policy` |
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +45,7 @@ pub mod memory;
 pub mod miss;
 pub mod net;
 pub mod notify;
+pub mod policy;
 pub mod ring_map;
 pub mod scratch;
 pub mod split;

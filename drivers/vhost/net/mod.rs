@@ -75,7 +75,8 @@ impl Work for Net {
             item,
             worker,
             index,
-            window: vring.window(),
+            version: vring.polling.version(),
+            window: vring.polling.window(),
             memory,
         };
         run::handle(turn, vring, scratch);

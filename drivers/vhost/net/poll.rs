@@ -30,6 +30,8 @@ pub(super) struct Turn<'a> {
     pub(super) index: usize,
     /// Its busy-poll window, in units of 1,024 ns.
     pub(super) window: u32,
+    /// Of what was set about its polling, see `Polling::version`.
+    pub(super) version: u32,
     pub(super) memory: OwnerMemory,
 }
 
@@ -150,11 +152,11 @@ impl<M: GuestMemory> Watch for View<'_, M> {
 
     #[inline]
     fn wanted(&self) -> bool {
-        let Turn { index, window, .. } = self.poller.turn;
+        let Turn { index, version, .. } = self.poller.turn;
         let own = if index == RX { self.rx } else { self.tx };
 
         // A window that was set anew counts at once.
-        self.rx.wanted() || self.tx.wanted() || own.window() != window
+        self.rx.wanted() || self.tx.wanted() || own.polling.version() != version
     }
 
     #[inline]

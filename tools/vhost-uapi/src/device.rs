@@ -62,7 +62,7 @@ impl VhostNet {
         &self.file
     }
 
-    fn ioctl<T: Plain>(&self, request: u64, arg: &mut T) -> Result {
+    pub(crate) fn ioctl<T: Plain>(&self, request: u64, arg: &mut T) -> Result {
         let result = sys::ioctl(self.as_fd(), request, arg);
         result.map(|_| ()).context(numbers::name(request))
     }

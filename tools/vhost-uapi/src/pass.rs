@@ -32,6 +32,15 @@ pub fn send_file(channel: &UnixStream, number: u32, file: BorrowedFd<'_>) -> Res
     Ok(())
 }
 
+/// Duplicates the file that another process has open as `file` (pidfd_getfd(2)).
+///
+/// # Errors
+///
+/// ESRCH without such a process, EPERM without the right to trace it, EBADF without such a file.
+pub fn fetch_file(pid: u32, file: i32) -> Result<OwnedFd> {
+    sys::fetch_file(pid, file).context("pidfd_getfd")
+}
+
 /// Receives what [`send_file`] sent; nothing when the other side has closed the channel.
 ///
 /// # Errors

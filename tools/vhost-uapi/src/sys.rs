@@ -173,6 +173,18 @@ pub(crate) fn receive_file(
     Ok(Some(unsafe { OwnedFd::from_raw_fd(file) }))
 }
 
+/// pidfd_open(2) and pidfd_getfd(2): a duplicate of another process's file.
+pub(crate) fn fetch_file(pid: u32, file: i32) -> nix::Result<OwnedFd> {
+    // SAFETY: Both calls take integers only.
+    let process = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: What it returned was not open before, so that nobody else has it. CAST: It fits, as all do.
+    let process = unsafe { OwnedFd::from_raw_fd(process as i32) };
+    // SAFETY: As the first.
+    let new = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), file, 0) };
+    // SAFETY: As above. CAST: As above.
+    Errno::result(new).map(|new| unsafe { OwnedFd::from_raw_fd(new as i32) })
+}
+
 const PAGE: usize = 4096;
 
 /// A page that only the kernel uses.

@@ -14,6 +14,7 @@ pub mod iotlb;
 pub mod parameters;
 pub mod patience;
 pub mod poison;
+pub mod polling;
 pub mod published;
 pub mod pump;
 pub mod raw_ring;

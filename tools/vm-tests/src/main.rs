@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, clients, dirty_log, disturbed, found, hostile, iotlb, parameters, published, stop,
-    stuck, toggles, windows, workers,
+    arrays, clients, dirty_log, disturbed, found, hostile, iotlb, parameters, polling, published,
+    stop, stuck, toggles, windows, workers,
 };
 
 /// Tests of a vhost-net driver
@@ -50,6 +50,8 @@ enum Command {
     Published,
     /// Busy-polling windows that must close
     Windows,
+    /// How vrings poll, and who may say so
+    Polling,
     /// Features that change under traffic
     Toggles,
     /// Faults that were found once
@@ -89,6 +91,14 @@ enum Command {
         role: workers::Role,
         /// What its worker is to be
         kind: u8,
+    },
+    /// Part of `polling`: own a device, or try to tune the one that standard input is
+    #[command(hide = true)]
+    PollingProcess {
+        /// Which of them
+        role: polling::Role,
+        /// The node
+        path: PathBuf,
     },
     /// Part of `found`: pass a feature array without end
     #[command(hide = true)]
@@ -138,6 +148,8 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         }),
         Command::Published => suite("published", &|report| published::run(node, only, report)),
         Command::Windows => suite("windows", &|report| windows::run(node, only, report)),
+        Command::Polling => suite("polling", &|report| polling::run(node, only, report)),
+        Command::PollingProcess { role, path } => polling::main(*role, path).map(|()| true),
         Command::Toggles => suite("toggles", &|report| toggles::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
         Command::DirtyLog => suite("dirty-log", &|report| dirty_log::run(node, only, report)),
