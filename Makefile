@@ -29,6 +29,10 @@ test: ## Every test that CI runs, from a bare machine; parts alone: ONLY=host,vm
 test-long: ## What takes longer: lint proved by planted violations, and all else in scripts/tests/long
 	@ONLY=long scripts/test
 
+.PHONY: bench
+bench: ## What a packet costs in instructions, C's driver and ours side by side; scripts/bench --quick is shorter
+	@scripts/bench
+
 .PHONY: lint
 lint: ## The house rules: formatting, clippy, unsafe, panic paths, floors, style of C and shell
 	@scripts/lint/run

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 use vhost_driver::{GuestMemory, RingLayout};
+use vhost_uapi::{mark, Mark};
 
 use crate::args::Xdp;
 use crate::failure::Failure;
@@ -166,7 +167,9 @@ impl Station {
             let reattach = every.map(|every| scope.spawn(move || self.reattach(every, stop)));
             let every = plan.options.requeue.map(Duration::from_millis);
             let requeue = every.map(|every| scope.spawn(move || self.requeue(every, gate, stop)));
+            mark(Mark::Start);
             let driven = finding(driver());
+            mark(Mark::End);
             drop(stopper);
             let spent = self.cpu_time().zip(before);
             measured.worker_cpu = spent.map(|(after, before)| after.saturating_sub(before));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The system calls that no crate wraps safely. With `arena.rs` the only `unsafe` of the tools.
+//! The system calls that no crate wraps safely.
 
 use crate::error::{Error, Result};
 use crate::numbers;

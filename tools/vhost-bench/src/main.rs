@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `vhost-bench`: see `--help`.
+
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use vhost_bench::{histogram, results, table};
+
+/// Makes tables of what scripts/bench counted.
+///
+/// A folder is that of one boot: `environment`, `out`, what the machine printed, and the files of vhost-count, one for each run of vhost-load.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// C and ours side by side, in instructions per packet
+    Table {
+        /// Folder of a boot with C's driver
+        #[arg(long, value_name = "FOLDER")]
+        c: PathBuf,
+        /// Folder of a boot with ours
+        #[arg(long, value_name = "FOLDER")]
+        ours: PathBuf,
+        /// Folder of another boot with ours: the difference is the noise
+        #[arg(long, value_name = "FOLDER")]
+        again: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// One driver, by function
+    Functions {
+        /// Folder of a boot
+        folder: PathBuf,
+        /// Cases, or all
+        cases: Vec<String>,
+        /// Each instruction of the driver, by address, in place of functions
+        #[arg(long)]
+        addresses: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("vhost-bench: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Table {
+            c,
+            ours,
+            again,
+            json,
+        } => {
+            let again = again.as_deref().map(results::read).transpose()?;
+            let again = again.as_ref().map(|boot| boot.cases.as_slice());
+            let (c, ours) = (results::read(c)?, results::read(ours)?);
+            let rows = table::rows(&c.cases, &ours.cases, again)?;
+            if *json {
+                let all = json!({ "environment": ours.environment, "cases": rows });
+                println!("{}", serde_json::to_string_pretty(&all)?);
+            } else {
+                print!("{}", table::text(&rows));
+            }
+        }
+        Command::Functions {
+            folder,
+            cases,
+            addresses,
+        } => {
+            for case in results::read(folder)?.cases {
+                if cases.is_empty() || cases.contains(&case.name) {
+                    print!("{}", histogram::text(&case, *addresses)?);
+                }
+            }
+        }
+    }
+    Ok(())
+}
