@@ -101,6 +101,10 @@ pub struct Options {
     /// Take back sent packets all the time; without it, only when the ring is full, and then all of them
     #[arg(long)]
     pub stream: bool,
+    /// Leave calls on while one is handled, as drivers did that made one pass an interrupt; without it they are off until
+    /// nothing is left
+    #[arg(long)]
+    pub calls_on: bool,
     /// Packets or receive buffers in the ring at a time [default: what fits]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub buffers: Option<u32>,

@@ -37,6 +37,10 @@ pub struct Report {
     pub ns_per_packet: f64,
     /// CPU time of the worker.
     pub worker_cpu_ns: Option<u64>,
+    /// How often a call began a handler, both rings.
+    pub handler_runs: u64,
+    /// Calls that came while the handler of another was active, both rings.
+    pub calls_inside: u64,
     /// Kicks of the tx ring.
     pub tx_kicks: u64,
     /// Calls of the tx ring.
@@ -142,6 +146,7 @@ impl Report {
         let packets = tally.received;
         let (kicks, calls) = (rx.kicks() + tx.kicks(), rx.calls() + tx.calls());
         let elapsed_ns = nanos(measured.elapsed);
+        let (rx_handler, tx_handler) = (rx.handler(), tx.handler());
         let percent = |percent| percentile(&measured.latencies, percent);
         Self {
             mode,
@@ -154,6 +159,8 @@ impl Report {
             elapsed_ns,
             ns_per_packet: per(elapsed_ns, packets),
             worker_cpu_ns: measured.worker_cpu.map(nanos),
+            handler_runs: rx_handler.runs + tx_handler.runs,
+            calls_inside: rx_handler.calls_inside + tx_handler.calls_inside,
             tx_kicks: tx.kicks(),
             tx_calls: tx.calls(),
             tx_avail_idx: tx.queue.avail_idx(),

@@ -55,6 +55,10 @@ fn check_mode(plan: &Plan, mode: Mode) -> Result<()> {
             options.requeue.is_some() && mode == Mode::Rr,
             "--requeue is for tx and rx: answers to a queue that is detached are dropped",
         ),
+        (
+            options.calls_on && mode == Mode::Rr,
+            "--calls-on is for tx and rx: rr waits for two rings at a time",
+        ),
     ];
     for (refused, why) in refusals {
         ensure!(!refused, why);
@@ -69,7 +73,10 @@ fn check_mode(plan: &Plan, mode: Mode) -> Result<()> {
 /// Those of the set-up.
 pub fn open(plan: &Plan, mode: Mode) -> Result<Session> {
     check_mode(plan, mode)?;
-    let session = Session::open(&plan.session)?;
+    let mut session = Session::open(&plan.session)?;
+    for vring in [&mut session.rx, &mut session.tx] {
+        vring.set_calls_on(plan.options.calls_on);
+    }
     if let Some(cpu) = plan.options.worker_cpu {
         let worker = session
             .worker

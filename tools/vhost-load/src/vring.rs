@@ -2,9 +2,10 @@
 
 //! A ring with its eventfds and the buffers behind it.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 use vhost_driver::{CallWhen, Gpa, Segment, Used, Virtqueue};
-use vhost_uapi::EventFd;
+use vhost_uapi::{wait_readable, EventFd};
 
 use crate::failure::Failure;
 
@@ -28,6 +29,19 @@ pub struct Vring {
     pub err: EventFd,
     kicks: u64,
     calls: u64,
+    handler: Handler,
+}
+
+/// What the handler of a ring's calls is like, and what it has seen. It is active from the call that the driver waited for
+/// until it waits again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Handler {
+    /// Calls stay on while it is active.
+    pub calls_on: bool,
+    /// How often it was begun by a call.
+    pub runs: u64,
+    /// Calls that came while it was active.
+    pub calls_inside: u64,
 }
 
 impl Vring {
@@ -45,6 +59,7 @@ impl Vring {
             err: EventFd::new()?,
             kicks: 0,
             calls: 0,
+            handler: Handler::default(),
         })
     }
 
@@ -56,6 +71,17 @@ impl Vring {
     /// Calls read: the sum of the counts.
     pub fn calls(&self) -> u64 {
         self.calls
+    }
+
+    /// What the handler of its calls has seen.
+    pub fn handler(&self) -> &Handler {
+        &self.handler
+    }
+
+    /// Leaves calls on while the handler of a call is active, as drivers did that made one pass an interrupt; or, as they are
+    /// made, turns them off until it is done, and looks again when they are on.
+    pub fn set_calls_on(&mut self, on: bool) {
+        self.handler.calls_on = on;
     }
 
     /// Shows the device what was added, and kicks it if it wants that.
@@ -80,19 +106,34 @@ impl Vring {
     pub fn pop_used(&mut self) -> Result<Option<Used>, Failure> {
         let index = self.index;
         let broken = |source| Failure::Device { index, source };
-        self.queue.pop_used().map_err(broken)
+        let used = self.queue.pop_used().map_err(broken)?;
+        if self.handler.calls_on {
+            // With EVENT_IDX they are on for the next chain alone, and so they are wanted anew for each.
+            self.queue.enable_calls(CallWhen::Next);
+        }
+        Ok(used)
     }
 
-    /// Waits for a call, `timeout` at most. Calls are off again afterwards.
+    /// Ends the handler of a call, if one is active, and waits for the next call, `timeout` at most. Calls are off again
+    /// afterwards, unless they [stay on](Vring::set_calls_on).
     ///
     /// # Errors
     ///
     /// Those of poll(2) and read(2).
     pub fn wait_call(&mut self, when: CallWhen, timeout: Duration) -> Result<(), Failure> {
-        if self.queue.enable_calls(when) {
-            self.calls += self.call.wait(timeout)?;
+        // What they announced shows in the look that follows.
+        let inside = self.call.take()?;
+        self.handler.calls_inside += inside;
+        self.calls += inside;
+        let waits = self.queue.enable_calls(when);
+        let called = waits && wait_readable(&[self.call.as_fd()], timeout)?;
+        if !self.handler.calls_on {
+            self.queue.disable_calls();
         }
-        self.queue.disable_calls();
+        if called {
+            self.handler.runs += 1;
+            self.calls += self.call.take()?;
+        }
         Ok(())
     }
 

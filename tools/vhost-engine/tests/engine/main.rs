@@ -27,6 +27,7 @@ mod model;
 mod rig;
 
 mod batch;
+mod block;
 mod budget;
 mod busy_poll;
 mod chain;
