@@ -5,13 +5,13 @@
 use crate::{
     dirty_log::{Log, LoggedMemory, MappedMemory},
     engine::{
-        self, addr::Iova, error::Access, features, iotlb::AddressMap, layout, miss::Miss,
-        split::SplitQueue,
+        self, addr::Iova, counters::Counter, error::Access, features, iotlb::AddressMap, layout,
+        miss::Miss, split::SplitQueue,
     },
     iotlb::VringIotlb,
     kapi::{owner::OwnerMemory, user_memory::access_ok},
     table::MemTable,
-    vring::State,
+    vring::{Locked, State},
     worker::Work,
 };
 use core::mem;
@@ -86,6 +86,41 @@ impl<W: Work> State<W> {
             && access_ok(used, layout::used_bytes(num, event_idx))
     }
 
+    /// Whether the ring has nothing to look at, or is of no use.
+    pub(crate) fn avail_empty(&self, memory: &OwnerMemory) -> bool {
+        let Some(iotlb) = &self.iotlb else {
+            return self.queue.avail_empty(memory);
+        };
+        match MappedMemory::new(memory, iotlb.map(), &self.queue) {
+            Ok(mem) => self.queue.avail_empty(&mem),
+            Err(_) => true,
+        }
+    }
+
+    /// Addresses are I/O virtual ones from now on, by the IOTLB `new`, or not
+    /// any more. Answers whether they were before.
+    ///
+    /// If they change their meaning the rings' are forgotten. C:
+    /// `vhost_init_device_iotlb()`, `vhost_clear_device_iotlb()`.
+    pub(crate) fn set_iotlb(&mut self, new: Option<VringIotlb>) -> bool {
+        let on = new.is_some();
+        let was_on = mem::replace(&mut self.iotlb, new).is_some();
+
+        if was_on != on {
+            self.queue.set_addresses(0, 0, 0);
+            self.log.used = None;
+        }
+        was_on
+    }
+
+    /// The question for an address that the IOTLB does not have.
+    pub(crate) fn miss(&self, iova: Iova, access: Access) -> Miss {
+        let v2 = self.backend_features & IOTLB_MSG_V2 != 0;
+        Miss { iova, access, v2 }
+    }
+}
+
+impl<W: Work> Locked<'_, W> {
     /// Does something with the virtqueue and its memory, outside of a run.
     ///
     /// # Errors
@@ -123,14 +158,14 @@ impl<W: Work> State<W> {
         look_up: LookUp,
         act: impl FnOnce(&mut SplitQueue, &LoggedMemory<'_>) -> R,
     ) -> engine::error::Result<R> {
-        let Self {
+        let stats = self.stats;
+        let State {
             queue,
             table,
             log,
             iotlb,
-            counters,
             ..
-        } = self;
+        } = &mut **self;
         let mapped = match iotlb {
             Some(iotlb) => look_up(&memory, iotlb.map(), queue)?,
             None => MappedMemory::direct(&memory),
@@ -138,40 +173,7 @@ impl<W: Work> State<W> {
         let mem = log.memory(&mapped, queue, table.as_ref());
         let result = act(queue, &mem);
 
-        counters.not_logged(mem.failed());
+        stats.count(Counter::LogErrors, mem.failed());
         Ok(result)
-    }
-
-    /// Whether the ring has nothing to look at, or is of no use.
-    pub(crate) fn avail_empty(&self, memory: &OwnerMemory) -> bool {
-        let Some(iotlb) = &self.iotlb else {
-            return self.queue.avail_empty(memory);
-        };
-        match MappedMemory::new(memory, iotlb.map(), &self.queue) {
-            Ok(mem) => self.queue.avail_empty(&mem),
-            Err(_) => true,
-        }
-    }
-
-    /// Addresses are I/O virtual ones from now on, by the IOTLB `new`, or not
-    /// any more. Answers whether they were before.
-    ///
-    /// If they change their meaning the rings' are forgotten. C:
-    /// `vhost_init_device_iotlb()`, `vhost_clear_device_iotlb()`.
-    pub(crate) fn set_iotlb(&mut self, new: Option<VringIotlb>) -> bool {
-        let on = new.is_some();
-        let was_on = mem::replace(&mut self.iotlb, new).is_some();
-
-        if was_on != on {
-            self.queue.set_addresses(0, 0, 0);
-            self.log.used = None;
-        }
-        was_on
-    }
-
-    /// The question for an address that the IOTLB does not have.
-    pub(crate) fn miss(&self, iova: Iova, access: Access) -> Miss {
-        let v2 = self.backend_features & IOTLB_MSG_V2 != 0;
-        Miss { iova, access, v2 }
     }
 }

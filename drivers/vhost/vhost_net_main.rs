@@ -21,6 +21,7 @@ mod kick;
 mod message;
 mod net;
 mod polling;
+mod stats;
 mod table;
 mod vring;
 mod worker;

@@ -4,25 +4,20 @@
 
 use crate::{
     dirty_log::Log,
-    engine::{
-        counters::{self, Counters},
-        features::HeaderLen,
-        layout,
-        split::SplitQueue,
-    },
+    engine::{features::HeaderLen, layout, split::SplitQueue},
     ioctl::{self, FileArg},
     iotlb::VringIotlb,
     kapi::{
         eventfd::{EventFd, KickFile},
         index::VringIndex,
         owner::OwnerMemory,
-        snapshot::Snapshot,
-        socket::NetSocket,
+        socket::{NetSocket, SocketName},
         tap::{RxQueue, TxQueue},
         wait::PollEntry,
     },
     kick::Waker,
     polling::Polling,
+    stats::Stats,
     table::MemTable,
     worker::Work,
 };
@@ -79,7 +74,6 @@ pub(crate) struct State<W: Work> {
     pub(crate) backend: Option<Backend<W>>,
     pub(crate) call: Option<EventFd>,
     pub(crate) err: Option<EventFd>,
-    pub(crate) counters: Counters,
     pub(crate) header: HeaderLen,
     pub(crate) log: Log,
     /// With `VIRTIO_F_ACCESS_PLATFORM`.
@@ -99,7 +93,6 @@ impl<W: Work> State<W> {
             backend: None,
             call: None,
             err: None,
-            counters: Counters::ZERO,
             header: HeaderLen::NONE,
             log: Log::new(),
             iotlb: None,
@@ -116,23 +109,6 @@ impl<W: Work> State<W> {
         self.features = features;
         self.queue.set_features(word);
         self.header = HeaderLen::of(&features);
-    }
-
-    /// Waits for the socket after a run that left kicks off.
-    ///
-    /// One that cannot be waited for, as a tap that was deleted, leaves kicks
-    /// on, or nothing would ever wake the vring.
-    pub(crate) fn wait_for_socket(&mut self, memory: OwnerMemory) -> Waits {
-        if let Some(backend) = &mut self.backend {
-            if backend.poll.restart() {
-                return Waits::Yes;
-            }
-        }
-        match self.with_ring(memory, |queue, mem| queue.kicks_on(mem)) {
-            Ok(Ok(true)) => Waits::NoButNews,
-            // A ring that cannot be written shows in the next run.
-            Ok(Ok(false) | Err(_)) | Err(_) => Waits::No,
-        }
     }
 
     /// Tells the owner that the ring is broken.
@@ -195,8 +171,11 @@ pub(crate) struct Vring<W: Work> {
     pub(crate) polling: Polling,
     /// Kicks received.
     kicks: Atomic<u64>,
-    /// The counters, as of the end of the latest run.
-    published: Snapshot<{ counters::COUNT }>,
+    /// What is seen of `state` from outside.
+    pub(crate) stats: Stats,
+    /// The name of the backend. Nobody sleeps under this lock.
+    #[pin]
+    backend_name: Mutex<SocketName>,
 }
 
 impl<W: Work> Vring<W> {
@@ -206,7 +185,8 @@ impl<W: Work> Vring<W> {
             waiters: Atomic::new(0),
             polling: Polling::new(),
             kicks: Atomic::new(0),
-            published: Snapshot::new(),
+            stats: Stats::new(),
+            backend_name <- new_mutex!(SocketName::NONE, "Vring::backend_name"),
         })
     }
 
@@ -216,17 +196,24 @@ impl<W: Work> Vring<W> {
         let guard = self.state.lock();
         self.waiters.fetch_sub(1, Relaxed);
 
-        Locked(guard)
+        self.locked(guard)
+    }
+
+    fn locked<'a>(&'a self, state: Guard<'a, State<W>, MutexBackend>) -> Locked<'a, W> {
+        Locked {
+            state,
+            stats: &self.stats,
+        }
     }
 
     /// Locks the vring for a run of the worker.
     pub(crate) fn lock_for_run(&self) -> Locked<'_, W> {
-        Locked(self.state.lock())
+        self.locked(self.state.lock())
     }
 
     /// Locks the vring if nobody has it, for the run of the other one.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_, W>> {
-        self.state.try_lock().map(Locked)
+        self.state.try_lock().map(|state| self.locked(state))
     }
 
     /// Whether somebody outside the worker waits for the lock.
@@ -245,15 +232,14 @@ impl<W: Work> Vring<W> {
         self.kicks.load(Relaxed)
     }
 
-    /// Lets readers see the counters of a run.
-    #[inline]
-    pub(crate) fn publish(&self, counters: &Counters) {
-        self.published.publish(&counters.values());
+    /// The name of the backend that is attached.
+    pub(crate) fn backend_name(&self) -> SocketName {
+        *self.backend_name.lock()
     }
 
-    /// The counters, as of the end of the latest run.
-    pub(crate) fn counters(&self) -> [u64; counters::COUNT] {
-        self.published.read()
+    /// Shows the name of the backend.
+    pub(crate) fn set_backend_name(&self, name: SocketName) {
+        *self.backend_name.lock() = name;
     }
 
     /// Takes out all that the owner gave. The backend is gone by now.
@@ -261,7 +247,9 @@ impl<W: Work> Vring<W> {
         let mut state = self.lock();
         let old = mem::replace(&mut *state, State::new());
         self.kicks.store(0, Relaxed);
-        self.publish(&state.counters);
+        self.stats.reset();
+        state.show_setup();
+        self.stats.show_backend_features(0);
         drop(state);
         drop(old);
     }
@@ -275,19 +263,46 @@ impl<W: Work> Vring<W> {
 }
 
 /// A locked vring.
-pub(crate) struct Locked<'a, W: Work>(Guard<'a, State<W>, MutexBackend>);
+pub(crate) struct Locked<'a, W: Work> {
+    state: Guard<'a, State<W>, MutexBackend>,
+    pub(crate) stats: &'a Stats,
+}
 
 impl<W: Work> Deref for Locked<'_, W> {
     type Target = State<W>;
 
     fn deref(&self) -> &State<W> {
-        &self.0
+        &self.state
     }
 }
 
 impl<W: Work> DerefMut for Locked<'_, W> {
     fn deref_mut(&mut self) -> &mut State<W> {
-        &mut self.0
+        &mut self.state
+    }
+}
+
+impl<W: Work> Locked<'_, W> {
+    /// Shows what an ioctl may have changed.
+    pub(crate) fn show_setup(&self) {
+        self.stats.show_setup(&self.queue, self.features);
+    }
+
+    /// Waits for the socket after a run that left kicks off.
+    ///
+    /// One that cannot be waited for, as a tap that was deleted, leaves kicks
+    /// on, or nothing would ever wake the vring.
+    pub(crate) fn wait_for_socket(&mut self, memory: OwnerMemory) -> Waits {
+        if let Some(backend) = &mut self.backend {
+            if backend.poll.restart() {
+                return Waits::Yes;
+            }
+        }
+        match self.with_ring(memory, |queue, mem| queue.kicks_on(mem)) {
+            Ok(Ok(true)) => Waits::NoButNews,
+            // A ring that cannot be written shows in the next run.
+            Ok(Ok(false) | Err(_)) | Err(_) => Waits::No,
+        }
     }
 }
 
@@ -316,8 +331,16 @@ impl<W: Work> Vring<W> {
         waker: impl FnOnce() -> Waker<W>,
     ) -> Result<Then> {
         match cmd {
-            ioctl::SET_VRING_NUM => self.lock().set_num(arg)?,
-            ioctl::SET_VRING_BASE => self.lock().set_base(arg)?,
+            ioctl::SET_VRING_NUM => {
+                let mut state = self.lock();
+                state.set_num(arg)?;
+                state.show_setup();
+            }
+            ioctl::SET_VRING_BASE => {
+                let mut state = self.lock();
+                state.set_base(arg)?;
+                state.show_setup();
+            }
             ioctl::SET_VRING_ADDR => self.lock().set_addr(arg)?,
             ioctl::GET_VRING_BASE => {
                 let base = self.lock().queue.base();

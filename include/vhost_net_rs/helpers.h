@@ -27,10 +27,11 @@ struct task_struct;
 
 /* --- clock.c: time, scheduling --- */
 
-/* local_clock() in units of 1,024 ns. Any context. */
-u64 vnr_busy_clock(void);
+/* Any context. */
+u64 vnr_local_clock(void);
 /* Another task wants this CPU, or a signal is pending for this one. */
 bool vnr_must_yield(void);
+bool vnr_signal_pending(void);
 void vnr_cond_resched(void);
 void vnr_migrate_disable(void);
 void vnr_migrate_enable(void);
@@ -125,11 +126,6 @@ u32 vnr_rx_cached(const struct vnr_rx *rx);
 /* Gives them back to the ring; returns how many it could not take. Sleeps. */
 u32 vnr_rx_put_back(struct vnr_rx *rx);
 
-/* --- snapshot.c: numbers that are read without a lock --- */
-
-void vnr_snapshot_write(u64 *to, const u64 *from, size_t n);
-void vnr_snapshot_read(u64 *to, const u64 *from, size_t n);
-
 /* --- socket.c --- */
 
 enum vnr_socket_kind {
@@ -159,6 +155,15 @@ bool vnr_socket_has_data(const struct vnr_socket *socket);
 bool vnr_socket_is_bare(const struct vnr_socket *socket);
 /* The socket takes batches: a tun or tap without a limit on its send buffer. */
 bool vnr_socket_batches(const struct vnr_socket *socket);
+
+/* "packet:", a name, NUL */
+#define VNR_SOCKET_NAME	32
+
+/*
+ * The name of its interface, behind "packet:" for a packet socket; empty
+ * without one. Sleeps, for the network's own lock too.
+ */
+void vnr_socket_name(const struct vnr_socket *socket, char *name);
 
 /* --- tx_queue.c: frames from the guest --- */
 

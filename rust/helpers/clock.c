@@ -8,14 +8,19 @@
 #include <linux/sched/signal.h>
 #include <vhost_net_rs/helpers.h>
 
-u64 vnr_busy_clock(void)
+u64 vnr_local_clock(void)
 {
-	return local_clock() >> 10;
+	return local_clock();
 }
 
 bool vnr_must_yield(void)
 {
 	return need_resched() || signal_pending(current);
+}
+
+bool vnr_signal_pending(void)
+{
+	return signal_pending(current);
 }
 
 void vnr_cond_resched(void)

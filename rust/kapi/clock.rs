@@ -8,13 +8,13 @@
 use crate::bindings;
 use kernel::types::NotThreadSafe;
 
-/// The CPU's clock in units of 1,024 ns. C: `busy_clock()`.
+/// The CPU's clock in nanoseconds. C: `local_clock()`.
 ///
 /// Monotonic on one CPU; differs between CPUs, see [`MigrateDisabled`].
 #[inline]
-pub(crate) fn busy_clock() -> u64 {
+pub(crate) fn local_clock() -> u64 {
     // SAFETY: The helper takes nothing and works in any context.
-    unsafe { bindings::vnr_busy_clock() }
+    unsafe { bindings::vnr_local_clock() }
 }
 
 /// Whether another task wants this CPU or a signal is pending for this one.
@@ -22,6 +22,13 @@ pub(crate) fn busy_clock() -> u64 {
 pub(crate) fn must_yield() -> bool {
     // SAFETY: The helper takes nothing and only reads the current task's flags.
     unsafe { bindings::vnr_must_yield() }
+}
+
+/// Whether a signal is pending for the current task.
+#[inline]
+pub(crate) fn signal_pending() -> bool {
+    // SAFETY: The helper takes nothing and only reads the current task's flags.
+    unsafe { bindings::vnr_signal_pending() }
 }
 
 /// Lets another task run if one wants this CPU. Sleeps.

@@ -10,6 +10,22 @@ use crate::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+/// What a socket is called: its interface's name, for a packet socket behind
+/// `packet:`.
+#[derive(Clone, Copy)]
+pub(crate) struct SocketName([u8; bindings::VNR_SOCKET_NAME as usize]);
+
+impl SocketName {
+    /// Of no socket.
+    pub(crate) const NONE: Self = Self([0; bindings::VNR_SOCKET_NAME as usize]);
+
+    /// The name, if it has one.
+    pub(crate) fn get(&self) -> Option<&CStr> {
+        let name = CStr::from_bytes_until_nul(&self.0).ok()?;
+        (!name.is_empty()).then_some(name)
+    }
+}
+
 /// # Invariants
 ///
 /// `raw` is the socket of `file`.
@@ -45,6 +61,15 @@ impl NetSocket {
 
         // INVARIANT: The helper filled it in from `file`.
         Ok(Self(Arc::new(Inner { raw, file }, GFP_KERNEL)?))
+    }
+
+    /// The name of its interface now. Sleeps, for the network's own lock too.
+    pub(crate) fn name(&self) -> SocketName {
+        let mut name = SocketName::NONE;
+        // SAFETY: By the invariant the socket lives as long as its file; there is
+        // room for what the helper writes.
+        unsafe { bindings::vnr_socket_name(self.as_raw(), name.0.as_mut_ptr().cast()) };
+        name
     }
 
     /// Whether both are one socket.

@@ -87,25 +87,13 @@ impl Batch {
         self.at.saturating_add(1) < self.count
     }
 
-    /// Whether there is another chain; reads more ahead if need be.
-    ///
-    /// # Errors
-    ///
-    /// As [`Batch::fetch`].
+    /// Whether a chain that was read ahead is left.
     #[inline]
-    pub fn ready<M: GuestMemory>(
-        &mut self,
-        queue: &mut SplitQueue,
-        mem: &M,
-        scratch: &mut Scratch,
-    ) -> Result<bool> {
-        if self.at < self.count {
-            return Ok(true);
-        }
-        self.fetch(queue, mem, scratch)
+    pub fn has_next(&self) -> bool {
+        self.at < self.count
     }
 
-    /// The next chain, once [`Batch::ready`] is true. It stays where it is until
+    /// The next chain, once [`Batch::has_next`]. It stays where it is until
     /// [`Batch::take`].
     ///
     /// # Errors

@@ -2,47 +2,47 @@
 
 //! Looks for work without sleeping, for a window of time.
 
+use super::host::End;
 use super::host::Watch;
+use super::host::Window;
 
-/// Why a window ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The window closed.
-    Window,
-    /// There is a packet to move.
-    Found,
-    /// A device of this worker has other work.
-    Work,
-    /// Another task wants the CPU, or a signal waits.
-    Yield,
-    /// Somebody waits for a lock of this run.
-    Wanted,
-}
+/// Nanoseconds of a unit in which windows are given (C: `busy_clock()`).
+const UNIT: u64 = 1024;
 
 /// Looks until something shows or `window` units of 1,024 ns are over.
 ///
 /// The order of the looks is C's (`vhost_net_busy_poll()`). An rx ring without
 /// buffers does not end the window while data waits for it: nothing could be
 /// done about it.
-pub fn spin<W: Watch>(watch: &W, window: u64) -> End {
+pub fn spin<W: Watch>(watch: &W, window: u64) -> Window {
     let start = watch.now();
+    // C subtracts units; each is cut off at its end.
+    let unit = start & !(UNIT - 1);
+    let mut now = start;
 
-    loop {
+    let end = loop {
         if watch.must_yield() {
-            return End::Yield;
+            break if watch.signal_pending() {
+                End::Signal
+            } else {
+                End::Resched
+            };
         }
-        if watch.now().wrapping_sub(start) > window {
-            return End::Window;
+        now = watch.now();
+        if now.wrapping_sub(unit) / UNIT > window {
+            break End::Time;
         }
         if watch.has_work() {
-            return End::Work;
+            break End::Work;
         }
         if watch.wanted() {
-            return End::Wanted;
+            break End::Waiter;
         }
         if (watch.socket_ready() && !watch.rx_empty()) || !watch.tx_empty() {
-            return End::Found;
+            break End::Packet;
         }
         watch.relax();
-    }
+    };
+    let ns = now.wrapping_sub(start);
+    Window { end, ns }
 }

@@ -2,14 +2,20 @@
 
 //! What a vring counts.
 
-/// Makes the struct, its names and its values from one list.
+/// Makes the counters, their names and their values from one list.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// The counters of one vring. They wrap.
+    ($($(#[$doc:meta])* $field:ident, $variant:ident = $text:literal,)*) => {
+        /// One counter of a vring.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        /// The counters of one vring, read at some time. They wrap.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[repr(C)]
         pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
+            $($(#[$doc])* pub $field: u64,)*
         }
 
         /// The names of [`Counters::values`], in the same order.
@@ -19,12 +25,15 @@ macro_rules! counters {
         pub const COUNT: usize = [$($text),*].len();
 
         impl Counters {
-            /// All counters at zero.
-            pub const ZERO: Self = Self { $($name: 0,)* };
-
-            /// The values, in the order of [`NAMES`].
+            /// The values, in the order of [`Counter`] and [`NAMES`].
             pub const fn values(&self) -> [u64; COUNT] {
-                [$(self.$name),*]
+                [$(self.$field),*]
+            }
+        }
+
+        impl From<[u64; COUNT]> for Counters {
+            fn from([$($field),*]: [u64; COUNT]) -> Self {
+                Self { $($field),* }
             }
         }
     };
@@ -32,57 +41,102 @@ macro_rules! counters {
 
 counters! {
     /// Packets moved.
-    packets = "packets",
+    packets, Packets = "packets",
     /// Bytes of those packets, without their virtio-net headers.
-    bytes = "bytes",
+    bytes, Bytes = "bytes",
     /// Calls made to the driver.
-    calls = "calls",
+    calls, Calls = "calls",
     /// Times that used buffers were published and the driver wanted no call.
-    calls_suppressed = "calls-suppressed",
-    /// Runs of the loop.
-    runs = "runs",
-    /// Runs that ended in the queue again: budget used, or a poll interrupted.
-    requeues = "requeues",
-    /// Busy-poll windows opened.
-    polls = "polls",
-    /// Windows after which there was something to do.
-    poll_won = "poll-won",
+    calls_suppressed, CallsSuppressed = "calls-suppressed",
+    /// Runs ended: their budget was used.
+    left_weight, LeftWeight = "left-weight",
+    /// Runs ended: nothing was left to move, tx ring or socket being empty.
+    left_empty, LeftEmpty = "left-empty",
+    /// Runs ended: other work of the worker interrupted a window.
+    left_work, LeftWork = "left-work",
+    /// tx runs ended: the socket took no more.
+    left_full, LeftFull = "left-full",
+    /// tx runs ended: there was no memory for a batch.
+    left_memory, LeftMemory = "left-memory",
+    /// rx runs ended: the ring had too few buffers for the packet that waited.
+    left_short, LeftShort = "left-short",
+    /// Runs ended: a broken ring, or memory that cannot be reached.
+    ring_errors, RingErrors = "ring-errors",
+    /// Runs ended: a buffer for which the IOTLB has no entry.
+    iotlb_misses, IotlbMisses = "iotlb-misses",
+    /// Times that the ring was read and each of its entries was available.
+    ring_full, RingFull = "ring-full",
+    /// Busy-poll windows that found something to do, for either vring.
+    poll_won, PollWon = "poll-won",
+    /// Busy-poll windows that did not, nor were interrupted.
+    poll_lost, PollLost = "poll-lost",
+    /// Busy-poll windows ended by other work of the worker, this vring having
+    /// nothing to do.
+    poll_interrupted, PollInterrupted = "poll-interrupted",
+    /// Nanoseconds in windows that count as won.
+    poll_ns_won, PollNsWon = "poll-ns-won",
+    /// Nanoseconds in all other windows.
+    poll_ns_lost, PollNsLost = "poll-ns-lost",
+    /// Windows ended by a packet.
+    poll_end_packet, PollEndPacket = "poll-end-packet",
+    /// Windows that closed: their time was over.
+    poll_end_time, PollEndTime = "poll-end-time",
     /// Windows ended by other work of the worker.
-    poll_interrupted = "poll-interrupted",
-    /// Runs ended by a broken ring or memory that cannot be reached.
-    ring_errors = "ring-errors",
-    /// Runs ended by a buffer for which the IOTLB has no entry.
-    iotlb_misses = "iotlb-misses",
+    poll_end_work, PollEndWork = "poll-end-work",
+    /// Windows ended because another task was to run.
+    poll_end_resched, PollEndResched = "poll-end-resched",
+    /// Windows ended by a signal for the worker.
+    poll_end_signal, PollEndSignal = "poll-end-signal",
+    /// Windows ended by somebody who waits for a lock of the run, or by a new
+    /// length of the window.
+    poll_end_waiter, PollEndWaiter = "poll-end-waiter",
     /// tx chains dropped: a device-writable buffer in them.
-    drop_direction = "drop-direction",
+    drop_direction, DropDirection = "drop-direction",
     /// tx chains dropped: no bytes in them.
-    drop_length = "drop-length",
+    drop_length, DropLength = "drop-length",
     /// tx frames dropped: shorter than their header, or a header that lies.
-    drop_header = "drop-header",
+    drop_header, DropHeader = "drop-header",
     /// Packets dropped: their buffer cannot be read or written.
-    drop_memory = "drop-memory",
+    drop_memory, DropMemory = "drop-memory",
     /// tx frames that the socket refused or lost.
-    drop_refused = "drop-refused",
+    drop_refused, DropRefused = "drop-refused",
     /// Packets dropped: too large for the receiver.
-    drop_oversize = "drop-oversize",
+    drop_oversize, DropOversize = "drop-oversize",
     /// rx packets dropped: changed between look and receipt.
-    drop_truncated = "drop-truncated",
+    drop_truncated, DropTruncated = "drop-truncated",
     /// rx packets lost when the backend was stopped.
-    drop_stop = "drop-stop",
+    drop_stop, DropStop = "drop-stop",
     /// Writes to guest memory that the owner's dirty log does not have: its
     /// memory cannot be written.
-    log_errors = "log-errors",
+    log_errors, LogErrors = "log-errors",
 }
 
 impl Counters {
-    /// Counts writes that the dirty log does not have.
-    pub fn not_logged(&mut self, count: u64) {
-        self.log_errors = self.log_errors.wrapping_add(count);
+    /// Runs that ended in the queue of the worker.
+    pub fn requeues(&self) -> u64 {
+        sum(&[self.left_weight, self.left_work, self.left_memory])
+    }
+
+    /// Runs of the loop that have ended.
+    pub fn runs(&self) -> u64 {
+        let ends = [
+            self.requeues(),
+            self.left_empty,
+            self.left_full,
+            self.left_short,
+            self.ring_errors,
+            self.iotlb_misses,
+        ];
+        sum(&ends)
+    }
+
+    /// Busy-poll windows that have ended.
+    pub fn polls(&self) -> u64 {
+        sum(&[self.poll_won, self.poll_lost, self.poll_interrupted])
     }
 }
 
-/// Adds one to a counter.
-#[inline]
-pub(super) fn bump(counter: &mut u64) {
-    *counter = counter.wrapping_add(1);
+/// The sum of counters, which wraps as they do.
+fn sum(counters: &[u64]) -> u64 {
+    counters.iter().fold(0, |sum, n| sum.wrapping_add(*n))
 }

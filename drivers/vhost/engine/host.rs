@@ -2,37 +2,81 @@
 
 //! What the engine asks of the machine around it.
 
+use super::counters::Counter;
 use super::split::SplitQueue;
 
-/// How a busy-poll window ended, as far as the run needs to know.
+/// Why a busy-poll window ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polled {
-    /// There is no window: nothing was looked at.
-    Off,
-    /// It closed, or something showed: look once more, then wait for a kick.
-    Done,
-    /// Other work of this worker waits: look once more, then queue again
-    /// instead of enabling kicks.
-    Interrupted,
+pub enum End {
+    /// The window closed.
+    Time,
+    /// There is a packet to move.
+    Packet,
+    /// A device of this worker has other work.
+    Work,
+    /// Another task wants the CPU.
+    Resched,
+    /// A signal waits for the worker.
+    Signal,
+    /// Somebody waits for a lock of this run, or gave the window a new length.
+    Waiter,
+}
+
+impl End {
+    /// The counter of windows that ended so.
+    pub fn counter(self) -> Counter {
+        match self {
+            Self::Time => Counter::PollEndTime,
+            Self::Packet => Counter::PollEndPacket,
+            Self::Work => Counter::PollEndWork,
+            Self::Resched => Counter::PollEndResched,
+            Self::Signal => Counter::PollEndSignal,
+            Self::Waiter => Counter::PollEndWaiter,
+        }
+    }
+}
+
+/// A busy-poll window that is over.
+///
+/// After [`End::Work`] the run looks once more, then queues again instead of
+/// enabling kicks; after any other it waits for a kick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Why it ended.
+    pub end: End,
+    /// How long it was, in nanoseconds.
+    pub ns: u64,
 }
 
 /// The surroundings of one run of one vring.
 pub trait Host {
+    /// Adds `n` to a counter of the vring.
+    fn count(&mut self, counter: Counter, n: u64);
+
     /// Signals the call eventfd, if there is one.
     fn call(&mut self);
 
-    /// Busy-polls, after the run found nothing and published all it had.
+    /// Busy-polls, after the run found nothing and published all it had. `None`
+    /// if there is no window: nothing was looked at.
     ///
     /// `queue` is the vring of this run, kicks off. C: `vhost_net_busy_poll()`.
-    fn poll(&mut self, queue: &SplitQueue) -> Polled;
+    fn poll(&mut self, queue: &SplitQueue) -> Option<Window>;
+
+    /// Adds one to a counter of the vring.
+    #[inline]
+    fn bump(&mut self, counter: Counter) {
+        self.count(counter, 1);
+    }
 }
 
 /// What a busy-poll window looks at. Every method is cheap and sleeps never.
 pub trait Watch {
-    /// A clock that counts in units of 1,024 ns (C: `busy_clock()`).
+    /// A clock that counts nanoseconds (C: `local_clock()`).
     fn now(&self) -> u64;
     /// Another task wants this CPU, or a signal waits for this one.
     fn must_yield(&self) -> bool;
+    /// A signal waits for this task.
+    fn signal_pending(&self) -> bool;
     /// Somebody outside the worker waits for a lock that this run holds.
     fn wanted(&self) -> bool;
     /// Any device of this worker has work (C: `vhost_vq_has_work()`).

@@ -74,6 +74,18 @@ impl SplitQueue {
         self.next_avail
     }
 
+    /// The avail index as last read, and the used index as last written.
+    #[inline]
+    pub fn indices(&self) -> [u16; 2] {
+        [self.avail_idx, self.next_used]
+    }
+
+    /// Whether each entry of the ring was available when it was last read.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.avail_idx.wrapping_sub(self.next_avail) == self.num
+    }
+
     /// Sets where to go on in the avail ring.
     pub fn set_base(&mut self, base: u16) {
         self.next_avail = base;

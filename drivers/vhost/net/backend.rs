@@ -5,17 +5,17 @@
 use super::{Item, Net, RX};
 use crate::{
     device::Device,
-    engine,
+    engine::{self, counters::Counter},
     ioctl::FileArg,
     kapi::{
         index::VringIndex,
         owner::OwnerMemory,
-        socket::NetSocket,
+        socket::{NetSocket, SocketName},
         tap::{RxQueue, TxQueue},
         wait::{Direction, PollEntry},
     },
     kick::{Event, Waker},
-    vring::{Backend, Io, State, Vring, VRINGS},
+    vring::{Backend, Io, Locked, Vring, VRINGS},
 };
 use kernel::{prelude::*, sync::ArcBorrow};
 
@@ -64,6 +64,7 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
         }
     }
     let waker = Waker::new(item.into(), worker, index, Event::Socket);
+    let name = socket.name();
     let mut new = build(socket, index, waker)?;
 
     if let Some(old) = &mut state.backend {
@@ -78,6 +79,8 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
         return Err(err);
     }
     let old = state.backend.replace(new);
+    vring.set_backend_name(name);
+    state.show_setup();
     drop(state);
 
     if old.is_some() {
@@ -94,7 +97,7 @@ pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Resul
 /// `EFAULT`; if the IOTLB does not have its used ring, the owner is asked.
 fn start(
     device: &Device<Net>,
-    state: &mut State<Net>,
+    state: &mut Locked<'_, Net>,
     index: VringIndex,
     memory: OwnerMemory,
 ) -> Result {
@@ -114,7 +117,10 @@ fn start(
 ///
 /// The worker finds none from now on. C: `vhost_net_stop_vq()`.
 pub(super) fn detach(vring: &Vring<Net>) -> bool {
-    let old = vring.lock().backend.take();
+    let mut state = vring.lock();
+    let old = state.backend.take();
+    vring.set_backend_name(SocketName::NONE);
+    drop(state);
     let had = old.is_some();
 
     dispose(vring, old);
@@ -131,9 +137,7 @@ fn dispose(vring: &Vring<Net>, old: Option<Backend<Net>>) {
         // CAST: a count of at most one batch.
         let lost = queue.put_back() as u64;
         if lost != 0 {
-            let mut state = vring.lock();
-            state.counters.drop_stop = state.counters.drop_stop.wrapping_add(lost);
-            vring.publish(&state.counters);
+            vring.lock().stats.count(Counter::DropStop, lost);
         }
     }
 }

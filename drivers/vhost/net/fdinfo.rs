@@ -15,13 +15,41 @@ pub(super) fn show(device: &Device<Net>, file: &SeqFile) {
     seq_print!(file, "vhost-owner:\t{}\nvhost-worker:\t{}\n", owner, worker);
 
     let [rx, tx] = device.vrings();
+    show_features(rx.stats.features(), file);
+    let backend_features = rx.stats.backend_features();
+    seq_print!(file, "vhost-backend-features:\t{:#x}\n", backend_features);
     show_vring("rx", rx, file);
     show_vring("tx", tx, file);
 }
 
+/// The bits as one number.
+fn show_features([low, high]: [u64; 2], file: &SeqFile) {
+    match high {
+        0 => seq_print!(file, "vhost-features:\t{:#x}\n", low),
+        _ => seq_print!(file, "vhost-features:\t{:#x}{:016x}\n", high, low),
+    }
+}
+
 fn show_vring(name: &str, vring: &Vring<Net>, file: &SeqFile) {
+    let stats = &vring.stats;
+    match vring.backend_name().get() {
+        Some(backend) => seq_print!(file, "vhost-{}-backend:\t{}\n", name, backend),
+        None => seq_print!(file, "vhost-{}-backend:\tnone\n", name),
+    }
+    let [avail, used] = stats.indices();
+    seq_print!(file, "vhost-{}-size:\t{}\n", name, stats.size());
+    seq_print!(file, "vhost-{}-avail:\t{}\n", name, avail);
+    seq_print!(file, "vhost-{}-used:\t{}\n", name, used);
+    // In units of 1,024 ns.
+    let window = u64::from(vring.polling.window()).wrapping_mul(1024);
+    seq_print!(file, "vhost-{}-window-ns:\t{}\n", name, window);
+
+    let counters = stats.counters();
     seq_print!(file, "vhost-{}-kicks:\t{}\n", name, vring.kicks());
-    for (key, value) in counters::NAMES.iter().zip(vring.counters()) {
+    seq_print!(file, "vhost-{}-runs:\t{}\n", name, counters.runs());
+    seq_print!(file, "vhost-{}-requeues:\t{}\n", name, counters.requeues());
+    seq_print!(file, "vhost-{}-polls:\t{}\n", name, counters.polls());
+    for (key, value) in counters::NAMES.iter().zip(counters.values()) {
         seq_print!(file, "vhost-{}-{}:\t{}\n", name, key, value);
     }
 }

@@ -132,7 +132,9 @@ impl CharDevice for Net {
                 }
                 let _control = item.device.lock();
                 for vring in item.device.vrings() {
-                    vring.lock().backend_features = features;
+                    let mut state = vring.lock();
+                    state.backend_features = features;
+                    state.stats.show_backend_features(features);
                 }
             }
             ioctl::SET_FORK_FROM_OWNER => item.device.set_fork_from_owner(arg)?,
@@ -199,7 +201,9 @@ impl Net {
         let platform = features::has(&features, features::ACCESS_PLATFORM);
         self.device.set_iotlb(&control, platform)?;
         for vring in self.device.vrings() {
-            vring.lock().set_features(features);
+            let mut state = vring.lock();
+            state.set_features(features);
+            state.show_setup();
         }
         Ok(())
     }

@@ -5,8 +5,8 @@
 use super::{Item, Net, RX, TX};
 use crate::{
     engine::{
-        busy_poll::{self, End},
-        host::{Polled, Watch},
+        busy_poll,
+        host::{Watch, Window},
         memory::GuestMemory,
         split::SplitQueue,
     },
@@ -44,13 +44,14 @@ pub(super) struct Poller<'a> {
 
 impl Poller<'_> {
     /// Polls the socket and both rings until something shows or the window
-    /// closes. `own` is the virtqueue of the run, and `mem` its memory.
+    /// closes. `own` is the virtqueue of the run, and `mem` its memory. `None`
+    /// if there is no window, or the other vring is in use.
     ///
     /// The other vring is tried, never waited for: a lock order between the
     /// two runs could not be kept.
-    pub(super) fn poll<M: GuestMemory>(&self, own: &SplitQueue, mem: &M) -> Polled {
+    pub(super) fn poll<M: GuestMemory>(&self, own: &SplitQueue, mem: &M) -> Option<Window> {
         if self.turn.window == 0 {
-            return Polled::Off;
+            return None;
         }
         let [rx, tx] = self.turn.item.device.vrings();
         let (paired, paired_index) = if self.turn.index == RX {
@@ -58,16 +59,14 @@ impl Poller<'_> {
         } else {
             (rx, RX)
         };
-        let Some(mut other) = paired.try_lock() else {
-            return Polled::Off;
-        };
+        let mut other = paired.try_lock()?;
         // A ring that cannot be reached shows in its own run.
         let usable = other.backend.is_some()
             && other.queue.is_set_up()
             && other
                 .with_ring(self.turn.memory, |queue, mem| queue.kicks_off(mem))
                 .is_ok();
-        let (end, socket_ready) = {
+        let (window, socket_ready) = {
             let watch = View {
                 poller: self,
                 rx,
@@ -77,16 +76,13 @@ impl Poller<'_> {
                 other: usable.then_some(&other),
             };
             let _pinned = MigrateDisabled::new();
-            let end = busy_poll::spin(&watch, self.turn.window.into());
-            (end, watch.socket_ready())
+            let window = busy_poll::spin(&watch, self.turn.window.into());
+            (window, watch.socket_ready())
         };
         if usable {
             self.hand_over(&mut other, paired_index, socket_ready);
         }
-        match end {
-            End::Work => Polled::Interrupted,
-            End::Window | End::Found | End::Yield | End::Wanted => Polled::Done,
-        }
+        Some(window)
     }
 
     /// Lets the other vring's own run take what showed, or be kicked again.
@@ -142,12 +138,17 @@ impl<M: GuestMemory> View<'_, M> {
 impl<M: GuestMemory> Watch for View<'_, M> {
     #[inline]
     fn now(&self) -> u64 {
-        clock::busy_clock()
+        clock::local_clock()
     }
 
     #[inline]
     fn must_yield(&self) -> bool {
         clock::must_yield()
+    }
+
+    #[inline]
+    fn signal_pending(&self) -> bool {
+        clock::signal_pending()
     }
 
     #[inline]

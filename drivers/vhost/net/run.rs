@@ -9,10 +9,10 @@ use super::{
 use crate::{
     dirty_log::MappedMemory,
     engine::{
-        counters::Counters,
+        counters::Counter,
         error::Error,
         features::HeaderLen,
-        host::{Host, Polled},
+        host::{Host, Window},
         iotlb::AddressMap,
         memory::GuestMemory,
         net::{rx, tx, Env, Outcome},
@@ -21,6 +21,7 @@ use crate::{
     },
     kapi::{eventfd::EventFd, socket::NetSocket},
     kick::{self, Event},
+    stats::Stats,
     vring::{Backend, Io, State, Vring, Waits},
 };
 
@@ -28,7 +29,7 @@ use crate::{
 pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) {
     let mut state = vring.lock_for_run();
 
-    let (again, alright) = match serve(turn, &mut state, scratch) {
+    let (again, alright) = match serve(turn, &mut state, &vring.stats, scratch) {
         Outcome::WaitKick => (false, true),
         Outcome::WaitSocket => match state.wait_for_socket(turn.memory) {
             Waits::Yes => (false, true),
@@ -50,20 +51,19 @@ pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) 
     if !alright {
         state.signal_err();
     }
-    vring.publish(&state.counters);
+    vring.stats.show_indices(&state.queue);
 }
 
 /// Lets the engine serve the rings.
 ///
 /// Nothing is done, and nothing is lost, while there is no backend or no ring:
 /// attaching a backend wakes the vring.
-fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outcome {
+fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Scratch) -> Outcome {
     let State {
         queue,
         table: Some(table),
         backend: Some(Backend { socket, poll, io }),
         call,
-        counters,
         header,
         log,
         iotlb,
@@ -79,7 +79,7 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
     let memory = &turn.memory;
     let run = Run {
         scratch,
-        counters,
+        stats,
         header: *header,
         call: call.as_ref(),
         turn,
@@ -104,14 +104,14 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, scratch: &mut Scratch) -> Outco
     let mem = log.memory(&mapped, queue, Some(table));
     let map = mapped.iotlb().unwrap_or(table.map());
     let outcome = run.with(&mem, map, queue, io);
-    counters.not_logged(mem.failed());
+    stats.count(Counter::LogErrors, mem.failed());
     outcome
 }
 
 /// A run, but for the memory that it works on.
 struct Run<'a> {
     scratch: &'a mut Scratch,
-    counters: &'a mut Counters,
+    stats: &'a Stats,
     header: HeaderLen,
     call: Option<&'a EventFd>,
     turn: Turn<'a>,
@@ -132,10 +132,10 @@ impl<'a> Run<'a> {
             mem,
             map,
             scratch: self.scratch,
-            counters: self.counters,
             header: self.header,
         };
         let mut host = Surroundings {
+            stats: self.stats,
             call: self.call,
             mem,
             poller: Poller {
@@ -155,12 +155,18 @@ impl<'a> Run<'a> {
 
 /// The surroundings of a run.
 struct Surroundings<'a, M> {
+    stats: &'a Stats,
     call: Option<&'a EventFd>,
     mem: &'a M,
     poller: Poller<'a>,
 }
 
 impl<M: GuestMemory> Host for Surroundings<'_, M> {
+    #[inline(always)]
+    fn count(&mut self, counter: Counter, n: u64) {
+        self.stats.count(counter, n);
+    }
+
     #[inline]
     fn call(&mut self) {
         if let Some(call) = self.call {
@@ -168,7 +174,8 @@ impl<M: GuestMemory> Host for Surroundings<'_, M> {
         }
     }
 
-    fn poll(&mut self, queue: &SplitQueue) -> Polled {
+    fn poll(&mut self, queue: &SplitQueue) -> Option<Window> {
+        self.stats.show_indices(queue);
         self.poller.poll(queue, self.mem)
     }
 }

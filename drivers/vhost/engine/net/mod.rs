@@ -10,7 +10,6 @@ pub mod rx;
 pub mod tx;
 
 use super::addr::Iova;
-use super::counters::Counters;
 use super::error::Access;
 use super::error::Error;
 use super::features::HeaderLen;
@@ -25,8 +24,6 @@ pub struct Env<'a, M> {
     pub map: AddressMap<'a>,
     /// Room of the worker.
     pub scratch: &'a mut Scratch,
-    /// The vring's counters.
-    pub counters: &'a mut Counters,
     /// The headers of guest and socket.
     pub header: HeaderLen,
 }

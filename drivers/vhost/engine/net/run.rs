@@ -9,15 +9,15 @@ use super::super::budget::Budget;
 use super::super::chain;
 use super::super::chain::Chain;
 use super::super::chain::Walker;
-use super::super::counters::bump;
-use super::super::counters::Counters;
+use super::super::counters::Counter;
 use super::super::error::Access;
 use super::super::error::Error;
 use super::super::error::Result;
 use super::super::features;
 use super::super::features::HeaderLen;
+use super::super::host::End;
 use super::super::host::Host;
-use super::super::host::Polled;
+use super::super::host::Window;
 use super::super::memory::GuestMemory;
 use super::super::scratch::Extent;
 use super::super::scratch::Scratch;
@@ -34,7 +34,6 @@ pub(super) struct Run<'r, 'a, M, H> {
     pub(super) queue: &'r mut SplitQueue,
     pub(super) mem: &'a M,
     pub(super) scratch: &'a mut Scratch,
-    pub(super) counters: &'a mut Counters,
     pub(super) header: HeaderLen,
     pub(super) host: &'r mut H,
     pub(super) batch: Batch,
@@ -51,13 +50,11 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         host: &'r mut H,
         ahead: usize,
     ) -> Self {
-        bump(&mut env.counters.runs);
         queue.set_stuck(false);
         Self {
             queue,
             mem: env.mem,
             scratch: env.scratch,
-            counters: env.counters,
             header: env.header,
             host,
             batch: Batch::new(ahead),
@@ -66,10 +63,17 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         }
     }
 
-    /// Whether there is another chain, see [`Batch::ready`].
+    /// Whether there is another chain; reads more ahead if need be.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::fetch`].
     #[inline]
     pub(super) fn ready(&mut self) -> Result<bool> {
-        self.batch.ready(self.queue, self.mem, self.scratch)
+        if self.batch.has_next() {
+            return Ok(true);
+        }
+        self.fetch()
     }
 
     /// The next chain, see [`Batch::head`].
@@ -80,7 +84,11 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
 
     /// Reads chains ahead, see [`Batch::fetch`].
     pub(super) fn fetch(&mut self) -> Result<bool> {
-        self.batch.fetch(self.queue, self.mem, self.scratch)
+        let found = self.batch.fetch(self.queue, self.mem, self.scratch)?;
+        if self.queue.is_full() {
+            self.host.bump(Counter::RingFull);
+        }
+        Ok(found)
     }
 
     /// Makes the chain of `head` the packet in hand, if it is one segment and is
@@ -150,19 +158,27 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         usize::from(self.batch.taken()) >= BATCH
     }
 
-    /// Polls, everything being published.
-    pub(super) fn poll(&mut self) -> Polled {
-        let polled = self.host.poll(self.queue);
-        let counters = &mut *self.counters;
-        match polled {
-            Polled::Off => {}
-            Polled::Done => bump(&mut counters.polls),
-            Polled::Interrupted => {
-                bump(&mut counters.polls);
-                bump(&mut counters.poll_interrupted);
+    /// Polls, everything being published. `None` if there is no window. Tell
+    /// [`Run::polled`] what came of it.
+    pub(super) fn poll(&mut self) -> Option<Window> {
+        self.host.poll(self.queue)
+    }
+
+    /// Counts a window, after which this vring has something to do or not.
+    pub(super) fn polled(&mut self, window: Window, found: bool) {
+        let Window { end, ns } = window;
+        let (result, time) = match end {
+            // A packet of the other vring saves its wake-up as well.
+            End::Packet => (Counter::PollWon, Counter::PollNsWon),
+            _ if found => (Counter::PollWon, Counter::PollNsWon),
+            End::Work => (Counter::PollInterrupted, Counter::PollNsLost),
+            End::Time | End::Resched | End::Signal | End::Waiter => {
+                (Counter::PollLost, Counter::PollNsLost)
             }
-        }
-        polled
+        };
+        self.host.bump(end.counter());
+        self.host.bump(result);
+        self.host.count(time, ns);
     }
 
     /// Returns the taken chains and calls the driver if it wants that.
@@ -170,20 +186,20 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         let wanted = self.batch.publish(self.queue, self.mem, self.scratch)?;
         match wanted {
             Some(true) => {
-                bump(&mut self.counters.calls);
+                self.host.bump(Counter::Calls);
                 self.host.call();
             }
-            Some(false) => bump(&mut self.counters.calls_suppressed),
+            Some(false) => self.host.bump(Counter::CallsSuppressed),
             None => {}
         }
         Ok(())
     }
 
-    /// Everything is published and nothing is left to do: wait for a kick.
-    /// `None` to go on, with what came meanwhile.
-    pub(super) fn wait_kick(&mut self) -> Result<Option<Outcome>> {
+    /// Everything is published and nothing is left to do, which counts as
+    /// `why`: wait for a kick. `None` to go on, with what came meanwhile.
+    pub(super) fn wait_kick(&mut self, why: Counter) -> Result<Option<Outcome>> {
         if !self.queue.kicks_on(self.mem)? {
-            return Ok(Some(Outcome::WaitKick));
+            return Ok(Some(self.end(why, Outcome::WaitKick)));
         }
         self.queue.kicks_off(self.mem)?;
         Ok(self.look_again())
@@ -192,13 +208,16 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// Counts a look that moved nothing: a driver that moves its index to and
     /// fro gets no more turns than one with packets.
     pub(super) fn look_again(&mut self) -> Option<Outcome> {
-        self.budget.spend(0).then(|| self.requeue())
+        self.budget
+            .spend(0)
+            .then(|| self.end(Counter::LeftWeight, Outcome::Requeue))
     }
 
-    /// Ends the run in the queue of the worker.
-    pub(super) fn requeue(&mut self) -> Outcome {
-        bump(&mut self.counters.requeues);
-        Outcome::Requeue
+    /// Ends the run, which counts as `why`.
+    #[inline]
+    pub(super) fn end(&mut self, why: Counter, outcome: Outcome) -> Outcome {
+        self.host.bump(why);
+        outcome
     }
 
     /// Ends the run at a chain that cannot be served, or not yet.
@@ -209,7 +228,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
             Error::Unmapped { iova, access } if self.queue.has(features::ACCESS_PLATFORM) => {
                 match self.publish() {
                     Ok(()) => {
-                        bump(&mut self.counters.iotlb_misses);
+                        self.host.bump(Counter::IotlbMisses);
                         self.queue.set_stuck(true);
                         return Outcome::Miss { iova, access };
                     }
@@ -218,7 +237,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
             }
             error => error,
         };
-        bump(&mut self.counters.ring_errors);
+        self.host.bump(Counter::RingErrors);
         // The first error is the one to report: memory that failed may well
         // fail again here.
         let _ = self.publish();

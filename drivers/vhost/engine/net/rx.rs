@@ -5,14 +5,14 @@
 //! Nothing is taken from the guest for a packet that does not arrive whole: its
 //! chains are put back. A packet that no chain can hold is dropped and counted.
 
-use super::super::counters::bump;
+use super::super::counters::Counter;
 use super::super::error::Access;
 use super::super::error::Error;
 use super::super::error::Result;
 use super::super::features;
 use super::super::features::HeaderLen;
+use super::super::host::End;
 use super::super::host::Host;
-use super::super::host::Polled;
 use super::super::memory::GuestMemory;
 use super::super::scratch::Extent;
 use super::super::scratch::MAX_SEGMENTS;
@@ -116,7 +116,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             }
             if self.run.budget.spend(bytes(len)) {
                 self.run.publish()?;
-                return Ok(self.run.requeue());
+                return Ok(self.run.end(Counter::LeftWeight, Outcome::Requeue));
             }
         }
     }
@@ -135,21 +135,21 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     fn dry(&mut self) -> Result<Option<Outcome>> {
         self.run.publish()?;
 
-        let polled = self.run.poll();
-        self.interrupted |= polled == Polled::Interrupted;
-
+        let window = self.run.poll();
         // Also without a window: packets may have come while the driver was
         // called.
-        if self.peek_len()?.is_some() {
-            if polled != Polled::Off {
-                bump(&mut self.run.counters.poll_won);
-            }
+        let len = self.peek_len();
+        if let Some(window) = window {
+            self.interrupted |= window.end == End::Work;
+            self.run.polled(window, matches!(len, Ok(Some(_))));
+        }
+        if len?.is_some() {
             return Ok(self.run.look_again());
         }
         if self.interrupted {
-            return Ok(Some(self.run.requeue()));
+            return Ok(Some(self.run.end(Counter::LeftWork, Outcome::Requeue)));
         }
-        Ok(Some(Outcome::WaitSocket))
+        Ok(Some(self.run.end(Counter::LeftEmpty, Outcome::WaitSocket)))
     }
 
     /// A packet waits for more chains: publish, and wait for a kick. `None` to
@@ -159,9 +159,9 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         self.run.publish()?;
 
         if self.interrupted {
-            return Ok(Some(self.run.requeue()));
+            return Ok(Some(self.run.end(Counter::LeftWork, Outcome::Requeue)));
         }
-        let outcome = self.run.wait_kick()?;
+        let outcome = self.run.wait_kick(Counter::LeftShort)?;
         self.run.queue.set_stuck(outcome == Some(Outcome::WaitKick));
         Ok(outcome)
     }
@@ -175,7 +175,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             Fit::TooFew => return Ok(Step::TooFew),
             Fit::Never => {
                 self.backend.discard();
-                bump(&mut self.run.counters.drop_oversize);
+                self.run.host.bump(Counter::DropOversize);
                 return Ok(Step::Done);
             }
         };
@@ -196,9 +196,8 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         }
 
         self.interrupted = false;
-        let counters = &mut *self.run.counters;
-        bump(&mut counters.packets);
-        counters.bytes = counters.bytes.wrapping_add(bytes(len));
+        self.run.host.bump(Counter::Packets);
+        self.run.host.count(Counter::Bytes, bytes(len));
         Ok(Step::Done)
     }
 
@@ -212,14 +211,14 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     fn receive(&mut self, chains: u16, segments: usize, expected: usize) -> Result<bool> {
         let buffer = self.run.segments(segments);
         if self.backend.recv(buffer, expected) != expected {
-            bump(&mut self.run.counters.drop_truncated);
+            self.run.host.bump(Counter::DropTruncated);
             return Ok(false);
         }
         if self.run.header.vhost == 0 && self.num_buffers {
             let at = header::NUM_BUFFERS;
             let written = self.write(segments, at, &chains.to_le_bytes());
             if written.is_err() {
-                bump(&mut self.run.counters.drop_memory);
+                self.run.host.bump(Counter::DropMemory);
             }
             written?;
         }

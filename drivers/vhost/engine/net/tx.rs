@@ -8,13 +8,13 @@
 //! could not be returned stay the device's, and their frames may go twice.
 
 use super::super::batch::Head;
-use super::super::counters::bump;
+use super::super::counters::Counter;
 use super::super::error::Access;
 use super::super::error::Result;
 use super::super::features;
 use super::super::features::HeaderLen;
+use super::super::host::End;
 use super::super::host::Host;
-use super::super::host::Polled;
 use super::super::memory::GuestMemory;
 use super::super::scratch::Extent;
 use super::super::scratch::BATCH;
@@ -106,11 +106,11 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
                 Step::Done(len) => len,
                 Step::Full => {
                     self.flush()?;
-                    return Ok(Outcome::WaitSocket);
+                    return Ok(self.run.end(Counter::LeftFull, Outcome::WaitSocket));
                 }
                 Step::NoMemory => {
                     self.flush()?;
-                    return Ok(self.run.requeue());
+                    return Ok(self.run.end(Counter::LeftMemory, Outcome::Requeue));
                 }
             };
             self.run.take(head, 0);
@@ -120,7 +120,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
             }
             if self.run.budget.spend(bytes(len)) {
                 self.flush()?;
-                return Ok(self.run.requeue());
+                return Ok(self.run.end(Counter::LeftWeight, Outcome::Requeue));
             }
         }
     }
@@ -130,17 +130,17 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     fn idle(&mut self) -> Result<Option<Outcome>> {
         self.flush()?;
 
-        let polled = self.run.poll();
-        if polled != Polled::Off {
-            if self.run.fetch()? {
-                bump(&mut self.run.counters.poll_won);
+        if let Some(window) = self.run.poll() {
+            let found = self.run.fetch();
+            self.run.polled(window, matches!(found, Ok(true)));
+            if found? {
                 return Ok(None);
             }
-            if polled == Polled::Interrupted {
-                return Ok(Some(self.run.requeue()));
+            if window.end == End::Work {
+                return Ok(Some(self.run.end(Counter::LeftWork, Outcome::Requeue)));
             }
         }
-        self.run.wait_kick()
+        self.run.wait_kick(Counter::LeftEmpty)
     }
 
     /// Sends the frame in the chain that `head` begins.
@@ -151,7 +151,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
             None => {
                 let (chain, extent) = self.run.walk(Extent::default())?;
                 if chain.writable != 0 {
-                    bump(&mut self.run.counters.drop_direction);
+                    self.run.host.bump(Counter::DropDirection);
                     return Ok(Step::Done(0));
                 }
                 (chain.readable, extent.segments)
@@ -174,13 +174,12 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     /// Drops a chain of `len` readable bytes, which is no frame.
     #[cold]
     fn unfit(&mut self, len: usize) -> Step {
-        let counters = &mut *self.run.counters;
-        bump(if len <= self.run.header.vhost {
-            &mut counters.drop_length
+        self.run.host.bump(if len <= self.run.header.vhost {
+            Counter::DropLength
         } else if len <= MAX_FRAME {
-            &mut counters.drop_header
+            Counter::DropHeader
         } else {
-            &mut counters.drop_oversize
+            Counter::DropOversize
         });
         Step::Done(len.min(MAX_FRAME))
     }
@@ -222,11 +221,10 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     /// A frame that can never be sent.
     #[cold]
     fn unsendable(&mut self, lies: bool, len: usize) -> Step {
-        let counters = &mut *self.run.counters;
-        bump(if lies {
-            &mut counters.drop_header
+        self.run.host.bump(if lies {
+            Counter::DropHeader
         } else {
-            &mut counters.drop_memory
+            Counter::DropMemory
         });
         Step::Done(len)
     }
@@ -237,15 +235,14 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         if self.staged == 0 {
             return;
         }
-        let counters = &mut *self.run.counters;
+        let host = &mut *self.run.host;
         match self.backend.submit() {
             Ok(()) => {
-                counters.packets = counters.packets.wrapping_add(self.staged);
                 let headers = self.staged.wrapping_mul(bytes(self.run.header.sock));
-                let packets = self.staged_bytes.wrapping_sub(headers);
-                counters.bytes = counters.bytes.wrapping_add(packets);
+                host.count(Counter::Packets, self.staged);
+                host.count(Counter::Bytes, self.staged_bytes.wrapping_sub(headers));
             }
-            Err(_) => counters.drop_refused = counters.drop_refused.wrapping_add(self.staged),
+            Err(_) => host.count(Counter::DropRefused, self.staged),
         }
         (self.staged, self.staged_bytes) = (0, 0);
     }
@@ -257,13 +254,12 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         match self.backend.send(self.run.segments(count), len, more) {
             Ok(()) => {
                 let packet = bytes(len).wrapping_sub(bytes(self.run.header.sock));
-                let counters = &mut *self.run.counters;
-                bump(&mut counters.packets);
-                counters.bytes = counters.bytes.wrapping_add(packet);
+                self.run.host.bump(Counter::Packets);
+                self.run.host.count(Counter::Bytes, packet);
                 Step::Done(len)
             }
             Err(SendError::Refused) => {
-                bump(&mut self.run.counters.drop_refused);
+                self.run.host.bump(Counter::DropRefused);
                 Step::Done(len)
             }
             Err(SendError::Full) => Step::Full,

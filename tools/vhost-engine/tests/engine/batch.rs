@@ -11,7 +11,7 @@ use crate::rig::{arena, cases, Rig, EVENT_IDX, GPA, ON_EMPTY};
 
 /// The next chain, if there is one.
 fn peek(rig: &mut Rig<'_, '_>, batch: &mut Batch) -> Result<Option<Head>, Error> {
-    let ready = batch.ready(&mut rig.queue, rig.mem, &mut rig.scratch)?;
+    let ready = batch.has_next() || batch.fetch(&mut rig.queue, rig.mem, &mut rig.scratch)?;
     ready
         .then(|| batch.head(&rig.queue, &rig.scratch))
         .transpose()

@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use vhost_engine::engine::busy_poll::{spin, End};
-use vhost_engine::engine::host::Watch;
+use vhost_engine::engine::busy_poll::spin;
+use vhost_engine::engine::host::{End, Watch};
 
 /// Everything that can be seen, from the turn on at which it shows.
 #[derive(Default)]
@@ -11,6 +11,7 @@ struct Script {
     start: u64,
     turn: Cell<u64>,
     must_yield: Option<u64>,
+    signal: bool,
     wanted: Option<u64>,
     work: Option<u64>,
     socket: Option<u64>,
@@ -26,11 +27,14 @@ impl Script {
     }
 }
 
-/// One unit of time passes per turn.
+/// A unit of time, 1,024 ns, passes per turn.
 impl Watch for Script {
     fn now(&self) -> u64 {
         self.looks.borrow_mut().push("clock");
-        self.start.wrapping_add(self.turn.get())
+        self.start.wrapping_add(1024 * self.turn.get())
+    }
+    fn signal_pending(&self) -> bool {
+        self.signal
     }
     fn must_yield(&self) -> bool {
         self.shows("yield", self.must_yield)
@@ -60,17 +64,51 @@ impl Watch for Script {
 #[test]
 fn a_window_in_which_nothing_shows_closes_after_its_time() {
     let script = Script::default();
-    assert_eq!(spin(&script, 50), End::Window);
+    assert_eq!(spin(&script, 50).end, End::Time);
     assert_eq!(script.turn.get(), 51, "as C: the window's last unit counts");
+}
+
+#[test]
+fn units_are_cut_off_at_their_ends_as_in_c() {
+    let late = Script {
+        start: 1023,
+        ..Script::default()
+    };
+    let window = spin(&late, 3);
+    assert_eq!((window.end, window.ns), (End::Time, 4 * 1024));
+    let early = Script {
+        start: 1024,
+        ..Script::default()
+    };
+    assert_eq!(spin(&early, 3).ns, 4 * 1024);
+}
+
+#[test]
+fn a_window_tells_how_long_it_was() {
+    let script = Script {
+        tx_packets: Some(7),
+        ..Script::default()
+    };
+    assert_eq!(spin(&script, 1000).ns, 7 * 1024);
+}
+
+#[test]
+fn a_signal_is_told_from_another_task() {
+    let script = Script {
+        must_yield: Some(2),
+        signal: true,
+        ..Script::default()
+    };
+    assert_eq!(spin(&script, 1000).end, End::Signal);
 }
 
 #[test]
 fn the_clock_may_wrap_during_a_window() {
     let script = Script {
-        start: u64::MAX - 3,
+        start: u64::MAX - 3 * 1024,
         ..Script::default()
     };
-    assert_eq!(spin(&script, 10), End::Window);
+    assert_eq!(spin(&script, 10).end, End::Time);
     assert_eq!(script.turn.get(), 11);
 }
 
@@ -91,7 +129,7 @@ fn a_tx_packet_ends_the_window_at_once() {
         tx_packets: Some(7),
         ..Script::default()
     };
-    assert_eq!(spin(&script, 1000), End::Found);
+    assert_eq!(spin(&script, 1000).end, End::Packet);
     assert_eq!(script.turn.get(), 7);
 }
 
@@ -102,7 +140,7 @@ fn a_packet_for_the_guest_ends_the_window_when_there_is_a_buffer_for_it() {
         rx_buffers: Some(9),
         ..Script::default()
     };
-    assert_eq!(spin(&script, 1000), End::Found);
+    assert_eq!(spin(&script, 1000).end, End::Packet);
     assert_eq!(script.turn.get(), 9);
 }
 
@@ -112,7 +150,7 @@ fn data_without_an_rx_buffer_does_not_end_the_window() {
         socket: Some(0),
         ..Script::default()
     };
-    assert_eq!(spin(&script, 100), End::Window);
+    assert_eq!(spin(&script, 100).end, End::Time);
 }
 
 #[test]
@@ -121,7 +159,7 @@ fn an_rx_buffer_without_data_does_not_end_the_window() {
         rx_buffers: Some(0),
         ..Script::default()
     };
-    assert_eq!(spin(&script, 100), End::Window);
+    assert_eq!(spin(&script, 100).end, End::Time);
 }
 
 #[test]
@@ -131,7 +169,7 @@ fn other_work_ends_the_window_before_packets_are_seen() {
         tx_packets: Some(4),
         ..Script::default()
     };
-    assert_eq!(spin(&script, 1000), End::Work);
+    assert_eq!(spin(&script, 1000).end, End::Work);
 }
 
 #[test]
@@ -141,7 +179,7 @@ fn whoever_wants_the_lock_ends_the_window_at_the_next_look() {
         tx_packets: Some(5),
         ..Script::default()
     };
-    assert_eq!(spin(&script, u64::MAX), End::Wanted);
+    assert_eq!(spin(&script, u64::MAX).end, End::Waiter);
     assert_eq!(script.turn.get(), 5);
 }
 
@@ -154,6 +192,6 @@ fn a_task_that_wants_the_cpu_comes_before_everything() {
         tx_packets: Some(2),
         ..Script::default()
     };
-    assert_eq!(spin(&script, 1000), End::Yield);
+    assert_eq!(spin(&script, 1000).end, End::Resched);
     assert_eq!(script.turn.get(), 2);
 }

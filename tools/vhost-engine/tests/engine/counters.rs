@@ -2,24 +2,27 @@
 
 use std::collections::HashSet;
 
-use vhost_engine::engine::counters::{Counters, COUNT, NAMES};
+use vhost_engine::engine::counters::{Counter, Counters, COUNT, NAMES};
+use vhost_engine::engine::host::End;
 
 #[test]
-fn names_and_values_are_in_the_same_order() {
+fn names_values_and_numbers_are_in_the_same_order() {
     let counters = Counters {
         packets: 1,
         calls_suppressed: 2,
         drop_stop: 3,
-        ..Counters::ZERO
+        ..Counters::default()
     };
-    let of = |name: &str| {
+    let of = |name: &str, counter: Counter| {
         let at = NAMES.iter().position(|n| *n == name).unwrap();
+        assert_eq!(at, counter as usize);
         counters.values()[at]
     };
-    assert_eq!(of("packets"), 1);
-    assert_eq!(of("calls-suppressed"), 2);
-    assert_eq!(of("drop-stop"), 3);
+    assert_eq!(of("packets", Counter::Packets), 1);
+    assert_eq!(of("calls-suppressed", Counter::CallsSuppressed), 2);
+    assert_eq!(of("drop-stop", Counter::DropStop), 3);
     assert_eq!(counters.values().iter().sum::<u64>(), 6);
+    assert_eq!(Counters::from(counters.values()), counters);
 }
 
 #[test]
@@ -32,5 +35,23 @@ fn every_counter_has_a_name_of_its_own_that_fits_a_line() {
             "{name}"
         );
     }
-    assert_eq!(size_of::<Counters>(), 8 * COUNT);
+}
+
+#[test]
+fn each_end_of_a_window_is_counted_by_its_own_name() {
+    let ends = [
+        (End::Time, "time"),
+        (End::Packet, "packet"),
+        (End::Work, "work"),
+        (End::Resched, "resched"),
+        (End::Signal, "signal"),
+        (End::Waiter, "waiter"),
+    ];
+    for (end, name) in ends {
+        assert_eq!(
+            NAMES[end.counter() as usize],
+            format!("poll-end-{name}"),
+            "{end:?}"
+        );
+    }
 }

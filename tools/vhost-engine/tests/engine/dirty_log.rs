@@ -96,7 +96,6 @@ fn receive<'m, 'a>(
         mem: &mem,
         map,
         scratch: &mut rig.scratch,
-        counters: &mut rig.counters,
         header: rig.header,
     };
     let outcome = rx::run(&mut rig.queue, env, &mut rig.host, socket);
@@ -115,7 +114,6 @@ fn transmit<'m, 'a>(
         mem: &mem,
         map,
         scratch: &mut rig.scratch,
-        counters: &mut rig.counters,
         header: rig.header,
     };
     tx::run(&mut rig.queue, env, &mut rig.host, socket)
@@ -211,7 +209,7 @@ fn what_came_of_a_packet_in_part_is_logged() {
     socket.packets.push_back(vec![1; 100]);
     socket.shrink = 1;
     receive(&mut rig, &mut socket, &log, ALL);
-    assert_eq!(rig.counters.drop_truncated, 1);
+    assert_eq!(rig.host.counters.drop_truncated, 1);
     assert!(log.marked().contains(&(GPA / PAGE)));
 }
 

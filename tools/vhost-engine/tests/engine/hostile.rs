@@ -8,7 +8,7 @@
 
 use proptest::prelude::*;
 use vhost_engine::engine::error::Error;
-use vhost_engine::engine::host::Polled;
+use vhost_engine::engine::host::End;
 use vhost_engine::engine::iotlb;
 use vhost_engine::engine::net::backend::SendError;
 use vhost_engine::engine::net::Outcome;
@@ -190,8 +190,11 @@ fn prepare(rig: &mut Rig<'_, '_>, case: &Case) {
     let intruder = intruder(case, rig.driver.place, buffers);
     rig.mem.intruder.replace(Some(Box::new(intruder)));
     for _ in 0..dice.roll(4) {
-        let end = dice.pick(&[Polled::Off, Polled::Done, Polled::Interrupted]);
-        rig.host.window(end, |_| ());
+        let end = dice.pick(&[None, Some(End::Time), Some(End::Packet), Some(End::Work)]);
+        match end {
+            Some(end) => rig.host.window(end, |_| ()),
+            None => rig.host.no_window(),
+        }
     }
 }
 
@@ -254,10 +257,10 @@ fn offered(rig: &Rig<'_, '_>, base: u16, count: usize) -> Vec<u32> {
 }
 
 fn check_rest(rig: &Rig<'_, '_>, outcome: Outcome) {
-    let c = &rig.counters;
+    let c = &rig.host.counters;
     assert_eq!(matches!(outcome, Outcome::Broken(_)), c.ring_errors == 1);
-    assert_eq!(outcome == Outcome::Requeue, c.requeues == 1);
-    assert_eq!((c.calls as usize, c.runs), (rig.host.calls, 1));
+    assert_eq!(outcome == Outcome::Requeue, c.requeues() == 1);
+    assert_eq!((c.calls as usize, c.runs()), (rig.host.calls, 1));
 }
 
 proptest! {
@@ -279,7 +282,7 @@ proptest! {
         for _ in 0..4 {
             rig.mem.forget_touches();
             rig.mem.limit.set(LIMIT);
-            rig.counters = Default::default();
+            rig.host.counters = Default::default();
             rig.host.calls = 0;
             let (used, base) = (rig.mem.peek_u16(rig.driver.place.used_idx()), rig.queue.base());
             let outcome = rig.tx(&mut socket);
@@ -307,7 +310,7 @@ proptest! {
         for _ in 0..4 {
             rig.mem.forget_touches();
             rig.mem.limit.set(LIMIT);
-            rig.counters = Default::default();
+            rig.host.counters = Default::default();
             rig.host.calls = 0;
             let (used, base) = (rig.mem.peek_u16(rig.driver.place.used_idx()), rig.queue.base());
             let outcome = rig.rx(&mut socket);
@@ -348,7 +351,7 @@ fn an_index_that_moves_to_and_fro_for_ever_does_not_hold_the_worker() {
 /// Runs a vring on whose driver's index nobody can rely. Answers the outcome
 /// and the frames or packets moved.
 fn run_once(rig: &mut Rig<'_, '_>, rx: bool, waiting: usize) -> (Outcome, u64) {
-    let before = rig.counters.packets;
+    let before = rig.host.counters.packets;
     let outcome = if rx {
         let mut socket = RxSocket::new(rig.mem, 12);
         (0..waiting).for_each(|_| socket.push(60, 1));
@@ -356,7 +359,7 @@ fn run_once(rig: &mut Rig<'_, '_>, rx: bool, waiting: usize) -> (Outcome, u64) {
     } else {
         rig.tx(&mut TxSocket::new(rig.mem, 64, 12))
     };
-    (outcome, rig.counters.packets - before)
+    (outcome, rig.host.counters.packets - before)
 }
 
 fn offer_one(rig: &mut Rig<'_, '_>, rx: bool) {

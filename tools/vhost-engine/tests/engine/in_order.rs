@@ -59,7 +59,10 @@ fn a_dropped_frame_is_returned_with_its_batch() {
     assert_eq!(socket.sent, [frame(1), frame(2)]);
     assert_eq!(rig.elements(0), [0]);
     assert_eq!(driver.collect().len(), 5);
-    assert_eq!(rig.counters.drop_header + rig.counters.drop_direction, 3);
+    assert_eq!(
+        rig.host.counters.drop_header + rig.host.counters.drop_direction,
+        3
+    );
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn chains_of_a_packet_that_changed_go_to_the_next_one() {
     socket.push(60, 3);
     socket.shrink = 1;
     rig.rx(&mut socket);
-    assert_eq!(rig.counters.drop_truncated, 1);
+    assert_eq!(rig.host.counters.drop_truncated, 1);
     assert_eq!(rig.elements(0), [0, 1]);
     assert_eq!(driver.collect(), [used(0, 40), used(1, 40), used(2, 32)]);
 }

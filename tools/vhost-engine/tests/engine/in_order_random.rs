@@ -195,7 +195,7 @@ proptest! {
                 Step::Full(_) => {}
             }
         }
-        let c = &rig.counters;
+        let c = &rig.host.counters;
         let gone = c.packets + c.drop_oversize + c.drop_truncated;
         prop_assert_eq!(gone as usize + socket.packets.len(), guest.sent.len());
         prop_assert_eq!(c.ring_errors, 0);

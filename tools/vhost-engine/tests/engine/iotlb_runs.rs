@@ -47,7 +47,10 @@ fn a_tx_buffer_without_an_entry_is_missed_and_sent_when_there_is_one() {
     assert_eq!(rig.driver.collect(), [(0, 0)], "what came before is done");
     assert_eq!((socket.sent.len(), rig.queue.base()), (1, 1));
     assert_eq!(
-        (rig.counters.iotlb_misses, rig.counters.ring_errors),
+        (
+            rig.host.counters.iotlb_misses,
+            rig.host.counters.ring_errors
+        ),
         (1, 0)
     );
     assert!(
@@ -103,7 +106,7 @@ fn an_entry_without_the_permission_breaks_the_ring() {
     rig.driver.add(&[out(GPA, 100)]);
     let mut socket = TxSocket::new(&world.0, 64, 12);
     assert_eq!(rig.tx(&mut socket), Outcome::Broken(Error::Denied));
-    assert_eq!(rig.counters.ring_errors, 1);
+    assert_eq!(rig.host.counters.ring_errors, 1);
 
     let world = arena(16);
     let mut rig = bare(&world, V1);
@@ -125,7 +128,10 @@ fn without_an_iotlb_a_hole_breaks_the_ring() {
         Outcome::Broken(Error::Unmapped { .. })
     ));
     assert_eq!(
-        (rig.counters.iotlb_misses, rig.counters.ring_errors),
+        (
+            rig.host.counters.iotlb_misses,
+            rig.host.counters.ring_errors
+        ),
         (0, 1)
     );
 }
@@ -142,7 +148,10 @@ fn a_used_ring_that_faults_at_a_miss_breaks_the_ring() {
     let mut socket = TxSocket::new(&world.0, 64, 12);
     assert_eq!(rig.tx(&mut socket), Outcome::Broken(Error::Fault));
     assert_eq!(
-        (rig.counters.iotlb_misses, rig.counters.ring_errors),
+        (
+            rig.host.counters.iotlb_misses,
+            rig.host.counters.ring_errors
+        ),
         (0, 1)
     );
 }

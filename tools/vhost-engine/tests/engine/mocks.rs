@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 
 use vhost_engine::engine::addr::Segment;
-use vhost_engine::engine::host::{Host, Polled};
+use vhost_engine::engine::counters::{Counter, Counters};
+use vhost_engine::engine::host::{End, Host, Window};
 use vhost_engine::engine::net::backend::{RxBackend, SendError, Staged, TxBackend};
 use vhost_engine::engine::split::SplitQueue;
 
@@ -13,22 +14,37 @@ use crate::arena::Arena;
 
 type Meanwhile<'a> = Box<dyn FnMut(&SplitQueue) + 'a>;
 
-/// Counts calls; polls as told, doing what it is told meanwhile.
+/// Counts; polls as told, doing what it is told meanwhile.
 #[derive(Default)]
 pub struct Machine<'a> {
     pub calls: usize,
     pub polls: usize,
-    pub windows: VecDeque<(Polled, Meanwhile<'a>)>,
+    pub counters: Counters,
+    pub windows: VecDeque<Option<(End, Meanwhile<'a>)>>,
     pub on_call: Option<Box<dyn FnMut() + 'a>>,
 }
 
 impl<'a> Machine<'a> {
-    pub fn window(&mut self, end: Polled, meanwhile: impl FnMut(&SplitQueue) + 'a) {
-        self.windows.push_back((end, Box::new(meanwhile)));
+    pub fn window(&mut self, end: End, meanwhile: impl FnMut(&SplitQueue) + 'a) {
+        self.windows.push_back(Some((end, Box::new(meanwhile))));
+    }
+
+    /// A run asks for a window and gets none.
+    pub fn no_window(&mut self) {
+        self.windows.push_back(None);
     }
 }
 
+/// How long each window is, in nanoseconds.
+pub const WINDOW_NS: u64 = 1000;
+
 impl Host for Machine<'_> {
+    fn count(&mut self, counter: Counter, n: u64) {
+        let mut values = self.counters.values();
+        values[counter as usize] += n;
+        self.counters = values.into();
+    }
+
     fn call(&mut self) {
         self.calls += 1;
         if let Some(act) = self.on_call.as_mut() {
@@ -36,15 +52,12 @@ impl Host for Machine<'_> {
         }
     }
 
-    fn poll(&mut self, queue: &SplitQueue) -> Polled {
+    fn poll(&mut self, queue: &SplitQueue) -> Option<Window> {
         self.polls += 1;
-        match self.windows.pop_front() {
-            Some((end, mut meanwhile)) => {
-                meanwhile(queue);
-                end
-            }
-            None => Polled::Off,
-        }
+        let (end, mut meanwhile) = self.windows.pop_front()??;
+        meanwhile(queue);
+        let ns = WINDOW_NS;
+        Some(Window { end, ns })
     }
 }
 

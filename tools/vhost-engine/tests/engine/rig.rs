@@ -3,7 +3,6 @@
 //! A ring, buffers, and what a run needs, put together.
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
-use vhost_engine::engine::counters::Counters;
 use vhost_engine::engine::features::{self, HeaderLen};
 use vhost_engine::engine::iotlb::{self, AddressMap, Range};
 use vhost_engine::engine::net::{rx, tx, Env, Outcome};
@@ -52,7 +51,6 @@ pub struct Rig<'m, 'a> {
     pub ranges: Vec<Range>,
     pub overlap: bool,
     pub scratch: Box<Scratch>,
-    pub counters: Counters,
     pub header: HeaderLen,
     pub host: Machine<'m>,
     /// Where [`GPA`] is.
@@ -85,7 +83,6 @@ impl<'m, 'a> Rig<'m, 'a> {
             ranges: Vec::new(),
             overlap: false,
             scratch: Box::default(),
-            counters: Counters::ZERO,
             header: HeaderLen::of(&[features, 0]),
             host: Machine::default(),
             buffers: *buffers,
@@ -128,7 +125,6 @@ impl<'m, 'a> Rig<'m, 'a> {
             mem: self.mem,
             map: AddressMap::new(&self.ranges, self.overlap),
             scratch: &mut self.scratch,
-            counters: &mut self.counters,
             header: self.header,
         };
         tx::run(&mut self.queue, env, &mut self.host, socket)
@@ -139,7 +135,6 @@ impl<'m, 'a> Rig<'m, 'a> {
             mem: self.mem,
             map: AddressMap::new(&self.ranges, self.overlap),
             scratch: &mut self.scratch,
-            counters: &mut self.counters,
             header: self.header,
         };
         rx::run(&mut self.queue, env, &mut self.host, socket)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 use proptest::prelude::*;
-use vhost_engine::engine::host::Polled;
+use vhost_engine::engine::host::End;
 use vhost_engine::engine::net::Outcome;
 
 use crate::mocks::{RxSocket, SOCKET_HEADER};
@@ -41,7 +41,10 @@ fn a_packet_arrives_with_num_buffers_1_and_the_driver_is_called() {
         assert_eq!(rig.driver.collect(), [(0, 72)]);
         assert_eq!(rig.mem.peek_vec(rig.buffers, 72), packet(60, 7, 1));
         assert_eq!(rig.host.calls, 1);
-        assert_eq!((rig.counters.packets, rig.counters.bytes), (1, 60));
+        assert_eq!(
+            (rig.host.counters.packets, rig.host.counters.bytes),
+            (1, 60)
+        );
         assert!(!rig.driver.would_kick(), "the socket wakes it");
     }
 }
@@ -185,7 +188,7 @@ fn sixty_four_packets_are_published_at_once() {
         mem.poke_u16(place.used_event(), mem.peek_u16(place.used_idx()));
     }));
     assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
-    assert_eq!((rig.host.calls, rig.counters.calls), (3, 3));
+    assert_eq!((rig.host.calls, rig.host.counters.calls), (3, 3));
     assert_eq!(rig.driver.collect().len(), 130);
 }
 
@@ -215,7 +218,7 @@ fn the_256th_packet_ends_the_run() {
     assert_eq!(rig.rx(&mut socket), Outcome::Requeue);
     assert_eq!(rig.driver.collect().len(), 256);
     assert_eq!(socket.packets.len(), 44);
-    assert_eq!(rig.counters.requeues, 1);
+    assert_eq!(rig.host.counters.requeues(), 1);
     assert!(!rig.driver.would_kick());
 }
 
@@ -264,7 +267,7 @@ fn everything_is_published_before_a_window_opens() {
     let (mem, place) = (&world.0, world.1);
     let mut rig = Rig::new(&world, V1);
     offer(&mut rig, 9, 100);
-    rig.host.window(Polled::Done, move |queue| {
+    rig.host.window(End::Time, move |queue| {
         assert_eq!((mem.peek_u16(place.used_idx()), queue.base()), (2, 2));
         assert_eq!(mem.peek_u16(place.used), 1);
         assert!(!queue.avail_empty(mem), "there are buffers to fill");
@@ -274,7 +277,10 @@ fn everything_is_published_before_a_window_opens() {
     socket.push(60, 2);
     assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
     assert_eq!(rig.host.calls, 1);
-    assert_eq!((rig.counters.polls, rig.counters.poll_won), (1, 0));
+    assert_eq!(
+        (rig.host.counters.polls(), rig.host.counters.poll_won),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -282,11 +288,14 @@ fn an_interrupted_poll_queues_the_run_again() {
     let world = arena(64);
     let mut rig = Rig::new(&world, V1);
     offer(&mut rig, 9, 100);
-    rig.host.window(Polled::Interrupted, |_| ());
+    rig.host.window(End::Work, |_| ());
     let mut socket = socket(&world, &rig);
     assert_eq!(rig.rx(&mut socket), Outcome::Requeue);
     assert_eq!(
-        (rig.counters.poll_interrupted, rig.counters.requeues),
+        (
+            rig.host.counters.poll_interrupted,
+            rig.host.counters.requeues()
+        ),
         (1, 1)
     );
     assert!(!rig.driver.would_kick());
@@ -297,20 +306,21 @@ fn a_packet_received_after_an_interrupted_poll_ends_the_interruption() {
     let world = arena(64);
     let mut rig = Rig::new(&world, V1);
     offer(&mut rig, 9, 100);
-    rig.host.window(Polled::Interrupted, |_| ());
+    rig.host.window(End::Work, |_| ());
     let mut socket = socket(&world, &rig);
     socket.push(60, 1);
     socket.blind = |look| look == 1;
     assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
-    let c = &rig.counters;
-    assert_eq!((c.packets, c.poll_won, c.poll_interrupted), (1, 1, 1));
+    let c = &rig.host.counters;
+    assert_eq!((c.packets, c.poll_won, c.poll_end_work), (1, 1, 1));
+    assert_eq!((c.poll_interrupted, c.polls()), (0, 1), "it found a packet");
 }
 
 #[test]
 fn a_packet_without_a_buffer_after_an_interrupted_poll_queues_the_run_again() {
     let world = arena(64);
     let mut rig = Rig::new(&world, V1);
-    rig.host.window(Polled::Interrupted, |_| ());
+    rig.host.window(End::Work, |_| ());
     let mut socket = socket(&world, &rig);
     socket.push(60, 1);
     socket.blind = |look| look == 1;

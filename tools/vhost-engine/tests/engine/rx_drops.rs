@@ -25,7 +25,10 @@ fn a_packet_larger_than_the_buffer_is_dropped_and_the_buffer_kept() {
         rig.mem.peek_vec(rig.buffers, 101),
         [packet(88, 2, 1), vec![0]].concat()
     );
-    assert_eq!((socket.discarded.len(), rig.counters.drop_oversize), (1, 1));
+    assert_eq!(
+        (socket.discarded.len(), rig.host.counters.drop_oversize),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -38,7 +41,7 @@ fn packets_that_are_dropped_count_in_the_budget() {
         socket.push(60, 1);
     }
     assert_eq!(rig.rx(&mut socket), Outcome::Requeue);
-    assert_eq!(rig.counters.drop_oversize, 256);
+    assert_eq!(rig.host.counters.drop_oversize, 256);
 }
 
 #[test]
@@ -54,7 +57,7 @@ fn a_packet_may_be_merged_from_1024_buffers_and_no_more() {
         let used = rig.driver.collect();
         assert_eq!(used.len(), if arrives { 72 + 1024 } else { 72 });
         assert_eq!(rig.queue.base() as usize, used.len());
-        assert_eq!(rig.counters.drop_oversize, u64::from(!arrives));
+        assert_eq!(rig.host.counters.drop_oversize, u64::from(!arrives));
     }
 }
 
@@ -68,7 +71,10 @@ fn a_packet_that_a_full_ring_cannot_hold_is_dropped() {
         socket.push(100 * usize::from(num) - 11, 1);
         socket.push(100 * usize::from(num) - 12, 2);
         assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
-        assert_eq!((rig.counters.drop_oversize, rig.counters.packets), (1, 1));
+        assert_eq!(
+            (rig.host.counters.drop_oversize, rig.host.counters.packets),
+            (1, 1)
+        );
         assert_eq!(rig.driver.collect().len(), usize::from(num));
     }
 }
@@ -87,7 +93,10 @@ fn segments_of_several_chains_are_1024_at_most() {
     socket.push(700, 1);
     socket.push(60, 2);
     assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
-    assert_eq!((rig.counters.drop_oversize, rig.counters.packets), (1, 1));
+    assert_eq!(
+        (rig.host.counters.drop_oversize, rig.host.counters.packets),
+        (1, 1)
+    );
     assert_eq!(rig.driver.collect().len(), 1);
 }
 
@@ -110,7 +119,7 @@ fn chains_of_empty_descriptors_do_not_hold_the_worker() {
     assert_eq!(rig.rx(&mut socket), Outcome::Requeue);
     assert!(rig.mem.calls.get() < 10 * 1024, "{}", rig.mem.calls.get());
     assert_eq!((rig.queue.base(), socket.discarded.len()), (0, 8));
-    assert_eq!(rig.counters.drop_oversize, 8);
+    assert_eq!(rig.host.counters.drop_oversize, 8);
 }
 
 #[test]
@@ -134,7 +143,11 @@ fn a_long_chain_alone_takes_a_packet_and_half_of_one_counts() {
         1,
         "three chains are 1,536 descriptors"
     );
-    assert_eq!(rig.counters.packets, 1 + 12, "16 chains of 512 were walked");
+    assert_eq!(
+        rig.host.counters.packets,
+        1 + 12,
+        "16 chains of 512 were walked"
+    );
 }
 
 #[test]
@@ -148,7 +161,10 @@ fn a_packet_that_changed_is_lost_and_its_buffers_kept() {
     }
     socket.shrink = 1;
     assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
-    assert_eq!((rig.counters.drop_truncated, rig.counters.packets), (1, 2));
+    assert_eq!(
+        (rig.host.counters.drop_truncated, rig.host.counters.packets),
+        (1, 2)
+    );
     assert_eq!(rig.driver.collect().len(), 8);
 }
 
@@ -162,7 +178,7 @@ fn before_features_are_set_packets_of_a_socket_with_headers_are_lost() {
     socket.push(60, 1);
     socket.shrink = 1;
     assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
-    assert_eq!((rig.counters.drop_truncated, rig.queue.base()), (1, 0));
+    assert_eq!((rig.host.counters.drop_truncated, rig.queue.base()), (1, 0));
 }
 
 /// Runs with one good buffer, then one that breaks the ring.
@@ -178,7 +194,7 @@ fn broken(features: u64, error: Error, bad: impl Fn(&mut Rig<'_, '_>)) {
     for turn in 1..3 {
         assert_eq!(rig.rx(&mut socket), Outcome::Broken(error));
         assert_eq!(rig.queue.base(), 1, "at the bad chain");
-        assert_eq!(rig.counters.ring_errors, turn);
+        assert_eq!(rig.host.counters.ring_errors, turn);
         assert!(rig.driver.would_kick());
         assert!(
             rig.queue.avail_empty(rig.mem),
@@ -240,7 +256,7 @@ fn a_buffer_that_cannot_be_written_loses_the_packet_and_keeps_the_buffer() {
     let mut socket = socket(&world, &rig);
     socket.push(60, 1);
     assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
-    assert_eq!((rig.queue.base(), rig.counters.drop_truncated), (0, 1));
+    assert_eq!((rig.queue.base(), rig.host.counters.drop_truncated), (0, 1));
 }
 
 #[test]
@@ -260,7 +276,10 @@ fn num_buffers_that_cannot_be_written_loses_the_packet_and_keeps_the_buffers() {
     }));
     assert_eq!(rig.rx(&mut socket), Outcome::Broken(Error::Fault));
     assert_eq!((rig.queue.base(), rig.driver.collect().len()), (1, 1));
-    assert_eq!((rig.counters.drop_memory, rig.counters.packets), (1, 1));
+    assert_eq!(
+        (rig.host.counters.drop_memory, rig.host.counters.packets),
+        (1, 1)
+    );
     assert!(socket.packets.is_empty());
 }
 
@@ -276,7 +295,7 @@ fn a_vhost_header_that_cannot_be_written_keeps_packet_and_buffers() {
     socket.push(160, 1);
     assert_eq!(rig.rx(&mut socket), Outcome::Broken(Error::Fault));
     assert_eq!((rig.queue.base(), socket.packets.len()), (0, 1));
-    assert_eq!(rig.counters.drop_memory, 0);
+    assert_eq!(rig.host.counters.drop_memory, 0);
     rig.mem.holes.borrow_mut().clear();
     assert_eq!(rig.rx(&mut socket), Outcome::WaitSocket);
     assert_eq!(rig.driver.collect().len(), 2);

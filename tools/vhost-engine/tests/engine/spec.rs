@@ -58,7 +58,7 @@ fn section_2_7_5_1_no_writable_buffer_is_read() {
     socket.push(60, 1);
     rig.driver.add(&[inp(GPA, 100)]);
     rig.rx(&mut socket);
-    assert_eq!(rig.counters.packets, 1);
+    assert_eq!(rig.host.counters.packets, 1);
     assert!(!rig
         .mem
         .touched(Kind::Read, rig.buffers..rig.buffers + BUFFERS));
@@ -73,7 +73,7 @@ fn section_2_7_5_1_no_descriptor_is_written_nor_the_avail_ring() {
     rig.driver
         .add_indirect(GPA + 4096, table, &[out(GPA, 100), out(GPA + 200, 9)]);
     rig.tx(&mut TxSocket::new(&world.0, 64, 12));
-    assert_eq!(rig.counters.packets, 2);
+    assert_eq!(rig.host.counters.packets, 2);
     assert!(!rig.mem.touched(Kind::Write, place.desc..place.used));
     assert!(!rig.mem.touched(Kind::Write, table..table + 32));
 }

@@ -116,7 +116,7 @@ fn a_frame_needs_the_whole_header() {
         }
         let mut socket = TxSocket::new(&world.0, 64, sock);
         rig.tx(&mut socket);
-        let c = &rig.counters;
+        let c = &rig.host.counters;
         // A header alone is a frame for the socket to judge, and nothing if it
         // is the device's.
         let sent = if sock == 24 { vec![24, 25] } else { vec![1] };

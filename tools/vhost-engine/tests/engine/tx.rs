@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vhost_engine::engine::features::HeaderLen;
-use vhost_engine::engine::host::Polled;
+use vhost_engine::engine::host::End;
 use vhost_engine::engine::net::backend::SendError;
 use vhost_engine::engine::net::Outcome;
 
@@ -46,7 +46,11 @@ fn a_frame_is_sent_its_head_returned_with_length_0_and_the_driver_called() {
     assert_eq!(rig.host.calls, 1);
     assert!(rig.driver.would_kick());
     assert_eq!(
-        (rig.counters.packets, rig.counters.bytes, rig.counters.runs),
+        (
+            rig.host.counters.packets,
+            rig.host.counters.bytes,
+            rig.host.counters.runs()
+        ),
         (1, 64, 1)
     );
 }
@@ -114,7 +118,7 @@ fn the_256th_frame_ends_the_run_with_kicks_off() {
     assert!(!rig.driver.would_kick());
     assert_eq!(rig.tx(&mut socket), Outcome::WaitKick);
     assert_eq!(socket.sent, frames);
-    assert_eq!(rig.counters.requeues, 1);
+    assert_eq!(rig.host.counters.requeues(), 1);
 }
 
 #[test]
@@ -152,7 +156,7 @@ fn frames_too_large_for_the_batch_go_alone_and_in_order() {
     assert_eq!(socket.sent, wanted);
     assert_eq!((socket.single, socket.submits), (3, 3));
     assert_eq!(socket.more, [false; 3]);
-    assert_eq!(rig.counters.packets, 7);
+    assert_eq!(rig.host.counters.packets, 7);
 }
 
 #[test]
@@ -217,7 +221,7 @@ fn everything_is_published_before_a_window_opens() {
     let mut rig = Rig::new(&world, V1);
     offer(&mut rig, 3);
     let (mem, place) = (&world.0, world.1);
-    rig.host.window(Polled::Done, move |queue| {
+    rig.host.window(End::Time, move |queue| {
         assert_eq!(mem.peek_u16(place.used_idx()), 3);
         assert_eq!(queue.base(), 3);
         assert_eq!(mem.peek_u16(place.used), 1, "no kicks meanwhile");
@@ -226,7 +230,10 @@ fn everything_is_published_before_a_window_opens() {
     let mut socket = socket(&world, 64);
     assert_eq!(rig.tx(&mut socket), Outcome::WaitKick);
     assert_eq!((rig.host.calls, socket.submits), (1, 1));
-    assert_eq!((rig.counters.polls, rig.counters.poll_won), (1, 0));
+    assert_eq!(
+        (rig.host.counters.polls(), rig.host.counters.poll_won),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -235,7 +242,7 @@ fn a_frame_that_comes_in_the_window_is_sent_without_a_kick() {
     let (mem, place) = (&world.0, world.1);
     let mut rig = Rig::new(&world, V1 | EVENT_IDX);
     let head = rig.driver.place_chain(&[out(GPA, 76)], None);
-    rig.host.window(Polled::Done, move |queue| {
+    rig.host.window(End::Time, move |queue| {
         mem.poke_u16(place.avail_slot(0), head);
         mem.poke_u16(place.avail_idx(), 1);
         assert!(!queue.avail_empty(mem));
@@ -245,7 +252,7 @@ fn a_frame_that_comes_in_the_window_is_sent_without_a_kick() {
     let mut socket = socket(&world, 64);
     assert_eq!(rig.tx(&mut socket), Outcome::WaitKick);
     assert_eq!(socket.sent.len(), 1);
-    assert_eq!((rig.host.polls, rig.counters.poll_won), (2, 1));
+    assert_eq!((rig.host.polls, rig.host.counters.poll_won), (2, 1));
     let event = place.avail_event()..place.avail_event() + 2;
     let touched = rig.mem.touched.borrow();
     let writes = touched
@@ -259,11 +266,11 @@ fn an_interrupted_poll_queues_the_run_again_with_kicks_off() {
     let world = arena(64);
     let mut rig = Rig::new(&world, V1);
     offer(&mut rig, 1);
-    rig.host.window(Polled::Interrupted, |_| ());
+    rig.host.window(End::Work, |_| ());
     assert_eq!(rig.tx(&mut socket(&world, 64)), Outcome::Requeue);
     assert!(!rig.driver.would_kick());
-    let c = &rig.counters;
-    assert_eq!((c.polls, c.poll_interrupted, c.requeues), (1, 1, 1));
+    let c = &rig.host.counters;
+    assert_eq!((c.polls(), c.poll_interrupted, c.requeues()), (1, 1, 1));
     assert_eq!(rig.driver.collect().len(), 1);
 }
 
@@ -273,7 +280,7 @@ fn a_frame_found_after_an_interrupted_poll_is_sent_first() {
     let (mem, place) = (&world.0, world.1);
     let mut rig = Rig::new(&world, V1);
     let head = rig.driver.place_chain(&[out(GPA, 76)], None);
-    rig.host.window(Polled::Interrupted, move |_| {
+    rig.host.window(End::Work, move |_| {
         mem.poke_u16(place.avail_slot(0), head);
         mem.poke_u16(place.avail_idx(), 1);
     });
@@ -325,7 +332,7 @@ fn the_vhost_header_is_not_sent_wherever_it_is_cut() {
             let mut socket = TxSocket::new(&world.0, batch, 0);
             rig.tx(&mut socket);
             assert_eq!(socket.sent, [&bytes[12..]]);
-            assert_eq!(rig.counters.bytes, 68);
+            assert_eq!(rig.host.counters.bytes, 68);
         }
     }
 }
@@ -338,7 +345,7 @@ fn before_features_are_set_a_frame_has_no_header() {
     rig.driver.add(&[out(GPA, 1)]);
     let mut socket = TxSocket::new(&world.0, 64, 0);
     assert_eq!(rig.tx(&mut socket), Outcome::WaitKick);
-    assert_eq!((socket.sent.len(), rig.counters.bytes), (1, 1));
+    assert_eq!((socket.sent.len(), rig.host.counters.bytes), (1, 1));
 }
 
 /// A frame of the property test: its bytes, in how many pieces, in a table.

@@ -24,7 +24,10 @@ fn frames_that_the_socket_refuses_are_dropped_and_their_heads_returned() {
     assert_eq!(rig.tx(&mut socket), Outcome::WaitKick);
     assert_eq!(socket.sent, frames[1..]);
     assert_eq!(rig.driver.collect().len(), 3);
-    assert_eq!((rig.counters.drop_refused, rig.counters.packets), (1, 2));
+    assert_eq!(
+        (rig.host.counters.drop_refused, rig.host.counters.packets),
+        (1, 2)
+    );
 }
 
 #[test]
@@ -37,7 +40,10 @@ fn a_batch_that_fails_is_lost_but_its_heads_are_returned() {
     assert_eq!(rig.tx(&mut socket), Outcome::WaitKick);
     assert_eq!(socket.sent, frames[64..]);
     assert_eq!(rig.driver.collect().len(), 100);
-    assert_eq!((rig.counters.drop_refused, rig.counters.packets), (64, 36));
+    assert_eq!(
+        (rig.host.counters.drop_refused, rig.host.counters.packets),
+        (64, 36)
+    );
 }
 
 /// Runs one bad chain between two good frames. Answers what was counted.
@@ -61,7 +67,7 @@ fn poison(features: u64, batch: usize, bad: impl Fn(&mut Rig<'_, '_>)) -> [u64; 
     assert_eq!(used.len(), 3);
     assert!(used.iter().all(|elem| elem.1 == 0));
     assert!(rig.driver.would_kick());
-    let c = &rig.counters;
+    let c = &rig.host.counters;
     assert_eq!(c.packets, 2);
     [
         c.drop_direction,
@@ -159,7 +165,7 @@ fn drops_count_in_the_budget() {
         rig.driver.add(&[out(GPA, 3)]);
     }
     assert_eq!(rig.tx(&mut socket(&world, 64)), Outcome::Requeue);
-    assert_eq!(rig.counters.drop_header, 256);
+    assert_eq!(rig.host.counters.drop_header, 256);
 }
 
 /// A chain of 1,024 descriptors, all but the last empty, and its frame.
@@ -202,7 +208,7 @@ fn broken(bad: impl Fn(&mut Rig<'_, '_>) -> Error) {
             assert_eq!(rig.tx(&mut socket), Outcome::Broken(error));
             assert_eq!(socket.sent, frames);
             assert_eq!(rig.queue.base(), 2, "at the bad chain");
-            assert_eq!(rig.counters.ring_errors, turn);
+            assert_eq!(rig.host.counters.ring_errors, turn);
             // With event indices what was read is no news; more chains are.
             assert!(rig.driver.would_kick(), "kicks are on");
             assert!(
