@@ -24,15 +24,17 @@
 //! | 3 | `split`, `desc`, `scratch`, `miss` |
 //! | 2 | `memory`, `iotlb` |
 //! | 1 | `error` |
-//! | 0 | `addr`, `layout`, `features`, `budget`, `counters`, `notify`, `policy` |
+//! | 0 | `adaptive`, `addr`, `layout`, `features`, `budget`, `continuous`, `counters`, `notify`, `policy` |
 
 #![forbid(unsafe_code)]
 
+pub mod adaptive;
 pub mod addr;
 pub mod batch;
 pub mod budget;
 pub mod busy_poll;
 pub mod chain;
+pub mod continuous;
 pub mod counters;
 pub mod desc;
 pub mod dirty_log;

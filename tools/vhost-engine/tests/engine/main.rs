@@ -26,11 +26,13 @@ mod mocks;
 mod model;
 mod rig;
 
+mod adaptive;
 mod batch;
 mod block;
 mod budget;
 mod busy_poll;
 mod chain;
+mod continuous;
 mod counters;
 mod desc;
 mod dirty_log;
