@@ -105,7 +105,9 @@ impl World<'_, '_> {
             self.device_asleep = false;
         }
         let mut batch = Batch::new(most);
-        while usize::from(batch.taken()) < most && batch.ready(queue, *mem, scratch).unwrap() {
+        while usize::from(batch.taken()) < most
+            && (batch.has_next() || batch.fetch(queue, *mem, scratch).unwrap())
+        {
             let head = batch.head(queue, scratch).unwrap();
             batch.take(scratch, head.id, SECTOR + 1);
         }
