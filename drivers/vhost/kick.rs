@@ -3,7 +3,7 @@
 //! Turns a wake-up of a kick eventfd or of a socket into work.
 
 use crate::{
-    kapi::{index::VringIndex, wait::Wake, work::WorkItem},
+    kapi::{atomic::Bits, index::VringIndex, wait::Wake, work::WorkItem},
     worker::{Work, Worker},
 };
 use kernel::sync::Arc;
@@ -35,6 +35,7 @@ pub(crate) struct Waker<W: Work> {
     item: Arc<WorkItem<W>>,
     worker: Arc<Worker<W>>,
     bit: u32,
+    is_kick: bool,
 }
 
 impl<W: Work> Waker<W> {
@@ -46,7 +47,12 @@ impl<W: Work> Waker<W> {
         event: Event,
     ) -> Self {
         let bit = bit(index.get(), event);
-        Self { item, worker, bit }
+        Self {
+            item,
+            worker,
+            bit,
+            is_kick: event == Event::Kick,
+        }
     }
 }
 
@@ -54,5 +60,10 @@ impl<W: Work> Wake for Waker<W> {
     fn wake(&self) {
         self.item.woken(self.bit);
         self.worker.queue(self.item.as_arc_borrow(), self.bit);
+    }
+
+    fn is_superfluous(&self) -> Option<(&Bits, u32)> {
+        // Each kick counts.
+        (!self.is_kick).then_some((self.item.pending(), self.bit))
     }
 }

@@ -102,7 +102,21 @@ static inline size_t vnr_iov_len(const struct iovec *iov, u32 nr, size_t max)
 
 /* --- rx_queue.c: packets for the guest --- */
 
+#define VNR_RX_BATCH	64
+
 struct vnr_socket;
+
+/*
+ * What a vnr_rx begins with: packets that were taken off the socket's ring are
+ * head up to tail - 1, and len[i] bytes long, without a virtio-net header. For
+ * reading only.
+ */
+struct vnr_rx_batch {
+	u32 head;
+	u32 tail;
+	int len[VNR_RX_BATCH];
+};
+
 struct vnr_rx;
 
 /* NULL without memory. The socket must outlive the queue. */
@@ -119,10 +133,23 @@ int vnr_rx_peek(struct vnr_rx *rx, u32 max);
  * Returns the bytes written or a negative error; the packet is gone.
  */
 int vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov, u32 nr, size_t len);
+enum vnr_received {
+	/* The packet arrived, and num_buffers was written if it was given. */
+	VNR_RECEIVED_WHOLE,
+	/* Not, or not all of it; the packet is gone. */
+	VNR_RECEIVED_PART,
+	/* The packet arrived, num_buffers could not be written. */
+	VNR_RECEIVED_UNCOUNTED,
+};
+
+/*
+ * Receives the next packet, len bytes with its header, to user memory at to.
+ * Where num_buffers is not 0 it is written into the header then.
+ */
+enum vnr_received vnr_rx_recv_one(struct vnr_rx *rx, u64 to, size_t len,
+				  u16 num_buffers);
 /* Drops the next packet, if there is one. */
 void vnr_rx_discard(struct vnr_rx *rx);
-/* Packets taken off the ring that are still here. */
-u32 vnr_rx_cached(const struct vnr_rx *rx);
 /* Gives them back to the ring; returns how many it could not take. Sleeps. */
 u32 vnr_rx_put_back(struct vnr_rx *rx);
 
@@ -182,22 +209,17 @@ void vnr_tx_free(struct vnr_tx *tx);
  * Returns how many frames a batch may hold; 0: vnr_tx_send() only.
  */
 u32 vnr_tx_prepare(struct vnr_tx *tx, u32 header_len);
-enum vnr_staged {
-	VNR_STAGED_DONE,
-	/* It needs more than a page, or the batch is full. */
-	VNR_STAGED_TOO_LARGE,
-	/* It cannot be read, or is shorter than its header. */
-	VNR_STAGED_UNSENDABLE,
-	VNR_STAGED_NO_MEMORY,
-};
-
 /*
- * Copies a frame of len bytes, header included, to the end of the batch, and
- * gives the header's copy: whoever changes it does so before the next call.
+ * Copies a frame of len bytes, header included, to the end of the batch.
+ * Returns the header's copy: whoever changes it does so before the next call.
+ *
+ * Else an error pointer: -E2BIG if it needs more than a page or the batch is
+ * full, -EFAULT if it cannot be read or is shorter than its header, -ENOMEM.
  */
-enum vnr_staged
-vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
-	     u8 **header);
+u8 *vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr,
+		 size_t len);
+/* The same for a frame in one piece, at from in user memory. */
+u8 *vnr_tx_stage_one(struct vnr_tx *tx, u64 from, size_t len);
 /* Takes the last frame out of the batch again, if there is one. */
 void vnr_tx_unstage(struct vnr_tx *tx);
 /* Sends the batch, which is empty afterwards. 0 or a negative error. */
@@ -239,6 +261,12 @@ struct vnr_poll *vnr_poll_alloc(struct file *file, u32 events,
 				void (*wake)(void *data), void *data);
 /* Stops it first. NULL is allowed. */
 void vnr_poll_free(struct vnr_poll *poll);
+/*
+ * From now on wake() is not called while one of bits is set in word, which must
+ * outlive the entry. Not for an entry that waits.
+ */
+void vnr_poll_quiet_while(struct vnr_poll *poll, const atomic_t *word,
+			  u32 bits);
 /*
  * Starts waiting if it is not waiting; wakes at once if the file is ready.
  * Returns whether it waits, or -EINVAL if the file is in error, unless that is

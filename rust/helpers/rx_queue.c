@@ -10,22 +10,23 @@
 #include <linux/ptr_ring.h>
 #include <linux/skb_array.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 #include <linux/uio.h>
+#include <linux/virtio_net.h>
 #include <net/sock.h>
 #include <net/xdp.h>
 #include <vhost_net_rs/helpers.h>
 
-#define VNR_RX_BATCH	64u
-
 struct vnr_rx {
-	struct vnr_socket socket;
 	/* The packets are packet[head] up to packet[tail - 1]; ours. */
-	u32 head;
-	u32 tail;
+	struct vnr_rx_batch batch;
 	void *packet[VNR_RX_BATCH];
+	struct vnr_socket socket;
 	/* All zero but for what a call sets; no callee keeps anything here. */
 	struct msghdr msg;
 };
+
+static_assert(offsetof(struct vnr_rx, batch) == 0);
 
 struct vnr_rx *vnr_rx_alloc(const struct vnr_socket *socket)
 {
@@ -42,21 +43,31 @@ void vnr_rx_free(struct vnr_rx *rx)
 	kfree(rx);
 }
 
-/* Out of line, so that a peek at a packet that is here already stays short. */
-static noinline bool vnr_rx_refill(struct vnr_rx *rx, u32 max)
+static int vnr_rx_packet_len(void *packet)
+{
+	if (tun_is_xdp_frame(packet))
+		return ((struct xdp_frame *)tun_ptr_to_xdp(packet))->len;
+
+	return __skb_array_len_with_tag(packet);
+}
+
+static void vnr_rx_refill(struct vnr_rx *rx, u32 max)
 {
 	struct ptr_ring *ring = rx->socket.ring;
+	int count;
 
-	rx->head = 0;
 	spin_lock(&ring->consumer_lock);
-	rx->tail = __ptr_ring_consume_batched(ring, rx->packet,
-					      clamp(max, 1u, VNR_RX_BATCH));
+	count = __ptr_ring_consume_batched(ring, rx->packet,
+					   clamp(max, 1u, VNR_RX_BATCH));
 	/* A tun whose queue was stopped starts it when there is room again. */
-	if (rx->tail && rx->socket.kind == VNR_SOCKET_TUN)
-		tun_wake_queue(rx->socket.file, rx->tail);
+	if (count && rx->socket.kind == VNR_SOCKET_TUN)
+		tun_wake_queue(rx->socket.file, count);
 	spin_unlock(&ring->consumer_lock);
 
-	return rx->tail;
+	for (int i = 0; i < count; i++)
+		rx->batch.len[i] = vnr_rx_packet_len(rx->packet[i]);
+	rx->batch.head = 0;
+	rx->batch.tail = count;
 }
 
 /* A socket without a ring: the packet stays where it is. */
@@ -81,28 +92,34 @@ static noinline int vnr_rx_peek_socket(struct sock *sk)
 
 int vnr_rx_peek(struct vnr_rx *rx, u32 max)
 {
-	void *packet;
+	struct vnr_rx_batch *batch = &rx->batch;
 
 	if (!rx->socket.ring)
 		return vnr_rx_peek_socket(rx->socket.sock->sk);
 
-	if (rx->head == rx->tail && !vnr_rx_refill(rx, max))
-		return -1;
+	if (batch->head == batch->tail) {
+		vnr_rx_refill(rx, max);
+		if (!batch->tail)
+			return -1;
+	}
 
-	packet = rx->packet[rx->head];
-	if (tun_is_xdp_frame(packet))
-		return ((struct xdp_frame *)tun_ptr_to_xdp(packet))->len;
-
-	return __skb_array_len_with_tag(packet);
+	return batch->len[batch->head];
 }
 
 /* The next packet moves out of the queue; NULL without one. */
-static void *vnr_rx_pop(struct vnr_rx *rx)
+static __always_inline void *vnr_rx_pop(struct vnr_rx *rx)
 {
-	return rx->head == rx->tail ? NULL : rx->packet[rx->head++];
+	u32 head = rx->batch.head;
+
+	if (head >= min(rx->batch.tail, VNR_RX_BATCH))
+		return NULL;
+
+	rx->batch.head = head + 1;
+
+	return rx->packet[head];
 }
 
-static int vnr_rx_recvmsg(struct vnr_rx *rx, void *packet, size_t len)
+static __always_inline int vnr_rx_recvmsg(struct vnr_rx *rx, void *packet, size_t len)
 {
 	struct socket *sock = rx->socket.sock;
 	struct msghdr *msg = &rx->msg;
@@ -129,6 +146,37 @@ int vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov, u32 nr, size_t len)
 	return vnr_rx_recvmsg(rx, packet, len);
 }
 
+enum vnr_received vnr_rx_recv_one(struct vnr_rx *rx, u64 to, size_t len,
+				  u16 num_buffers)
+{
+	u8 __user *buf = u64_to_user_ptr(to);
+	void *packet = vnr_rx_pop(rx);
+	struct virtio_net_hdr_mrg_rxbuf __user *header;
+	u16 __user *field;
+
+	if (unlikely(!packet && rx->socket.ring))
+		return VNR_RECEIVED_PART;
+
+	len = min(len, MAX_RW_COUNT);
+	iov_iter_ubuf(&rx->msg.msg_iter, ITER_DEST, buf, len);
+	if (unlikely(vnr_rx_recvmsg(rx, packet, len) != len))
+		return VNR_RECEIVED_PART;
+
+	if (!num_buffers)
+		return VNR_RECEIVED_WHOLE;
+
+	header = (struct virtio_net_hdr_mrg_rxbuf __user *)buf;
+	field = (u16 __user *)&header->num_buffers;
+	might_fault();
+	scoped_user_write_access(field, efault)
+		unsafe_put_user(num_buffers, field, efault);
+
+	return VNR_RECEIVED_WHOLE;
+
+efault:
+	return VNR_RECEIVED_UNCOUNTED;
+}
+
 void vnr_rx_discard(struct vnr_rx *rx)
 {
 	void *packet = vnr_rx_pop(rx);
@@ -139,11 +187,6 @@ void vnr_rx_discard(struct vnr_rx *rx)
 		iov_iter_kvec(&rx->msg.msg_iter, ITER_DEST, NULL, 0, 0);
 		vnr_rx_recvmsg(rx, NULL, 0);
 	}
-}
-
-u32 vnr_rx_cached(const struct vnr_rx *rx)
-{
-	return rx->tail - rx->head;
 }
 
 /* ptr_ring_unconsume() has no other way to tell; under vnr_rx_lost_lock. */
@@ -158,20 +201,21 @@ static void vnr_rx_lose(void *packet)
 
 u32 vnr_rx_put_back(struct vnr_rx *rx)
 {
+	struct vnr_rx_batch *batch = &rx->batch;
 	u32 lost;
 
-	if (rx->head == rx->tail)
+	if (batch->head == batch->tail)
 		return 0;
 
 	mutex_lock(&vnr_rx_lost_lock);
 	vnr_rx_lost = 0;
-	ptr_ring_unconsume(rx->socket.ring, rx->packet + rx->head,
-			   rx->tail - rx->head, vnr_rx_lose);
+	ptr_ring_unconsume(rx->socket.ring, rx->packet + batch->head,
+			   batch->tail - batch->head, vnr_rx_lose);
 	lost = vnr_rx_lost;
 	mutex_unlock(&vnr_rx_lost_lock);
 
-	rx->head = 0;
-	rx->tail = 0;
+	batch->head = 0;
+	batch->tail = 0;
 
 	return lost;
 }

@@ -3,6 +3,7 @@
  * Frames from the guest: copied into page fragments and handed to a tun or tap
  * in batches, or sent one by one from user memory.
  */
+#include <linux/err.h>
 #include <linux/if_tun.h>
 #include <linux/mm.h>
 #include <linux/net.h>
@@ -114,11 +115,11 @@ static __always_inline bool vnr_tx_copy(void *to, const struct iovec *iov,
 	return !len;
 }
 
-enum vnr_staged
-vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
-	     u8 **header_copy)
+static __always_inline u8 *
+vnr_tx_stage_iov(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len)
 {
 	u32 header_len = tx->header_len;
+	u32 count = tx->count;
 	u32 pad = tx->pad;
 	struct xdp_buff *frame;
 	size_t size;
@@ -126,29 +127,29 @@ vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
 	void *header;
 
 	if (unlikely(len < header_len))
-		return VNR_STAGED_UNSENDABLE;
+		return ERR_PTR(-EFAULT);
 
 	/* len first: the sum could wrap. */
-	if (len > PAGE_SIZE || tx->count == VNR_TX_BATCH)
-		return VNR_STAGED_TOO_LARGE;
+	if (unlikely(len > PAGE_SIZE || count >= VNR_TX_BATCH))
+		return ERR_PTR(-E2BIG);
 
 	size = SKB_DATA_ALIGN(len + pad) + VNR_TX_TAIL;
-	if (size > PAGE_SIZE)
-		return VNR_STAGED_TOO_LARGE;
+	if (unlikely(size > PAGE_SIZE))
+		return ERR_PTR(-E2BIG);
 
 	buf = page_frag_alloc_align(&tx->frags, size, GFP_KERNEL,
 				    SMP_CACHE_BYTES);
 	if (unlikely(!buf))
-		return VNR_STAGED_NO_MEMORY;
+		return ERR_PTR(-ENOMEM);
 
-	frame = &tx->frame[tx->count];
+	frame = &tx->frame[count];
 	xdp_init_buff(frame, size, NULL);
 	xdp_prepare_buff(frame, buf, pad, len - header_len, true);
 
 	header = buf + pad - header_len;
 	if (unlikely(!vnr_tx_copy(header, iov, nr, len))) {
 		page_frag_free(buf);
-		return VNR_STAGED_UNSENDABLE;
+		return ERR_PTR(-EFAULT);
 	}
 
 	/*
@@ -161,10 +162,21 @@ vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
 		memcpy(buf, header, VNR_TX_MAX_HEADER);
 	else
 		memset(buf, 0, VNR_TX_MAX_HEADER);
-	tx->count++;
-	*header_copy = buf;
+	tx->count = count + 1;
 
-	return VNR_STAGED_DONE;
+	return buf;
+}
+
+u8 *vnr_tx_stage(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len)
+{
+	return vnr_tx_stage_iov(tx, iov, nr, len);
+}
+
+u8 *vnr_tx_stage_one(struct vnr_tx *tx, u64 from, size_t len)
+{
+	struct iovec iov = { u64_to_user_ptr(from), len };
+
+	return vnr_tx_stage_iov(tx, &iov, 1, len);
 }
 
 void vnr_tx_unstage(struct vnr_tx *tx)

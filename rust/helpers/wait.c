@@ -2,6 +2,7 @@
 /*
  * Being told when a file becomes ready, by a callback in its wait queue.
  */
+#include <linux/atomic.h>
 #include <linux/fs.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
@@ -17,6 +18,9 @@ struct vnr_poll {
 	__poll_t events;
 	void (*wake)(void *data);
 	void *data;
+	/* While one of these bits is set, wake() would change nothing. */
+	u32 quiet_bits;
+	const atomic_t *quiet_word;
 };
 
 static int vnr_poll_woken(wait_queue_entry_t *entry, unsigned int mode,
@@ -24,11 +28,23 @@ static int vnr_poll_woken(wait_queue_entry_t *entry, unsigned int mode,
 {
 	struct vnr_poll *poll = container_of(entry, struct vnr_poll, entry);
 
-	if (key_to_poll(key) & poll->events)
+	if (!(key_to_poll(key) & poll->events))
+		return 0;
+
+	/*
+	 * Whoever clears a bit does so before it looks at what made the file
+	 * ready: a full barrier between that and our look at the bit, as there
+	 * would be in wake(). Pairs with vnr_take_bits().
+	 */
+	smp_mb();
+	if (!(atomic_read(poll->quiet_word) & poll->quiet_bits))
 		poll->wake(poll->data);
 
 	return 0;
 }
+
+/* No bits. */
+static const atomic_t vnr_poll_never_quiet = ATOMIC_INIT(0);
 
 static void vnr_poll_queue(struct file *file, wait_queue_head_t *queue,
 			   poll_table *table)
@@ -57,8 +73,16 @@ struct vnr_poll *vnr_poll_alloc(struct file *file, u32 events,
 	poll->events = (__force __poll_t)events;
 	poll->wake = wake;
 	poll->data = data;
+	poll->quiet_word = &vnr_poll_never_quiet;
 
 	return poll;
+}
+
+void vnr_poll_quiet_while(struct vnr_poll *poll, const atomic_t *word,
+			  u32 bits)
+{
+	poll->quiet_word = word;
+	poll->quiet_bits = bits;
 }
 
 void vnr_poll_free(struct vnr_poll *poll)

@@ -22,17 +22,23 @@ impl Bits {
         Self(Opaque::new(bindings::atomic_t { counter: 0 }))
     }
 
+    /// The word, for C.
+    #[inline]
+    pub(super) fn as_raw(&self) -> *const bindings::atomic_t {
+        self.0.get()
+    }
+
     /// Sets `bits` and returns the word as it was before. Fully ordered. Any
     /// context.
     #[inline]
-    pub(crate) fn fetch_or(&self, bits: u32) -> u32 {
+    pub(super) fn fetch_or(&self, bits: u32) -> u32 {
         // SAFETY: The word is valid, and only used as an atomic.
         unsafe { bindings::vnr_fetch_or(self.0.get(), bits) }
     }
 
     /// Clears the word and returns what it was. Fully ordered. Any context.
     #[inline]
-    pub(crate) fn take(&self) -> u32 {
+    pub(super) fn take(&self) -> u32 {
         // SAFETY: As in `fetch_or`.
         unsafe { bindings::vnr_take_bits(self.0.get()) }
     }

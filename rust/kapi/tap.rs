@@ -9,6 +9,7 @@ use super::owner::OwnerMemory;
 use super::socket::NetSocket;
 use crate::bindings;
 use crate::engine::addr::Segment;
+use crate::engine::net::backend::Received;
 use crate::engine::net::backend::RxBackend;
 use crate::engine::net::backend::SendError;
 use crate::engine::net::backend::Staged;
@@ -27,6 +28,9 @@ const _: () = assert!(offset_of!(Segment, len) == offset_of!(bindings::iovec, io
 
 /// The longest header that a socket takes, in bytes.
 const MAX_HEADER: usize = bindings::VNR_TX_MAX_HEADER as usize;
+
+/// `MAX_ERRNO`: error pointers are the addresses of -1 to this.
+const MAX_ERRNO: isize = bindings::MAX_ERRNO as isize;
 
 /// `segments` for C; no more than it can count.
 #[inline]
@@ -108,6 +112,54 @@ pub(crate) struct TxRun<'a> {
     _memory: OwnerMemory,
 }
 
+impl TxRun<'_> {
+    /// Lets `fix` see the header of the frame just staged, of `len` bytes.
+    ///
+    /// # Safety
+    ///
+    /// `header` must be what the helper answered, an error pointer or the copy
+    /// of the header, and no call have come since.
+    #[inline]
+    unsafe fn finish(
+        &mut self,
+        header: *mut u8,
+        len: usize,
+        fix: impl FnOnce(&mut [u8], usize) -> bool,
+    ) -> Staged {
+        // CAST: An error pointer is a negative number.
+        let code = header as isize;
+        if code < 0 && code >= -MAX_ERRNO {
+            return not_staged(code);
+        }
+
+        // SAFETY: The helper gave us a copy of the header, which is as long as
+        // what it was told last, and initialised; nobody else uses it before
+        // the next call.
+        let header = unsafe { slice::from_raw_parts_mut(header, self.header) };
+        if fix(header, len) {
+            return Staged::Done;
+        }
+
+        // SAFETY: By the invariant the queue is live. `header` is not used any
+        // more.
+        unsafe { bindings::vnr_tx_unstage(self.raw.as_ptr()) };
+        Staged::Unsendable
+    }
+}
+
+/// What the error pointer `code` says of a frame.
+#[cold]
+fn not_staged(code: isize) -> Staged {
+    const TOO_LARGE: isize = -(bindings::E2BIG as isize);
+    const NO_MEMORY: isize = -(bindings::ENOMEM as isize);
+
+    match code {
+        TOO_LARGE => Staged::TooLarge,
+        NO_MEMORY => Staged::NoMemory,
+        _ => Staged::Unsendable,
+    }
+}
+
 impl TxBackend for TxRun<'_> {
     #[inline]
     fn batch_size(&self) -> usize {
@@ -126,30 +178,30 @@ impl TxBackend for TxRun<'_> {
         }
 
         let (iov, nr) = as_iovecs(segments);
-        let mut header: *mut u8 = core::ptr::null_mut();
         // SAFETY: By the invariant the queue is live; `iov` is valid for `nr`
-        // segments, whose addresses the helper checks, in the owner's memory,
-        // and `header` for writing.
-        let ret = unsafe { bindings::vnr_tx_stage(self.raw.as_ptr(), iov, nr, len, &mut header) };
-        match ret {
-            bindings::vnr_staged_VNR_STAGED_DONE => (),
-            bindings::vnr_staged_VNR_STAGED_TOO_LARGE => return Staged::TooLarge,
-            bindings::vnr_staged_VNR_STAGED_NO_MEMORY => return Staged::NoMemory,
-            _ => return Staged::Unsendable,
+        // segments, whose addresses the helper checks, in the owner's memory.
+        let header = unsafe { bindings::vnr_tx_stage(self.raw.as_ptr(), iov, nr, len) };
+        // SAFETY: This is what the helper answered to the frame just staged.
+        unsafe { self.finish(header, len, fix) }
+    }
+
+    #[inline]
+    fn stage_one(
+        &mut self,
+        segment: Segment,
+        fix: impl FnOnce(&mut [u8], usize) -> bool,
+    ) -> Staged {
+        // CAST: as wide on x86-64.
+        let len = segment.len as usize;
+        if self.batch == 0 {
+            return Staged::TooLarge;
         }
 
-        // SAFETY: The helper gave us a copy of the header, which is as long as
-        // what it was told last, and initialised; nobody else uses it before
-        // the next call.
-        let header = unsafe { slice::from_raw_parts_mut(header, self.header) };
-        if fix(header, len) {
-            return Staged::Done;
-        }
-
-        // SAFETY: By the invariant the queue is live. `header` is not used any
-        // more.
-        unsafe { bindings::vnr_tx_unstage(self.raw.as_ptr()) };
-        Staged::Unsendable
+        // SAFETY: By the invariant the queue is live; the helper checks the
+        // address, in the owner's memory.
+        let header = unsafe { bindings::vnr_tx_stage_one(self.raw.as_ptr(), segment.addr.0, len) };
+        // SAFETY: As in `stage`.
+        unsafe { self.finish(header, len, fix) }
     }
 
     #[inline]
@@ -223,8 +275,9 @@ impl RxQueue {
     /// Whether it holds packets, which [`NetSocket::has_rx_data`] cannot see.
     #[inline]
     pub(crate) fn has_cached(&self) -> bool {
-        // SAFETY: By the invariant the queue is live.
-        unsafe { bindings::vnr_rx_cached(self.raw.as_ptr()) != 0 }
+        // SAFETY: By the invariant the queue is live, and begins with its
+        // batch; only calls that take `&mut self` change it.
+        unsafe { cached_len(self.raw) }.is_some()
     }
 
     /// Gets ready for a run, which receives into `_memory`.
@@ -246,6 +299,25 @@ impl RxQueue {
     }
 }
 
+/// The length of the next packet that a queue has taken off its socket.
+///
+/// # Safety
+///
+/// `raw` must be a live queue that nobody changes meanwhile.
+#[inline]
+unsafe fn cached_len(raw: NonNull<bindings::vnr_rx>) -> Option<usize> {
+    const MASK: usize = bindings::VNR_RX_BATCH as usize - 1;
+    const _: () = assert!(bindings::VNR_RX_BATCH.is_power_of_two());
+
+    // SAFETY: By the contract; a queue begins with its batch.
+    let batch = unsafe { raw.cast::<bindings::vnr_rx_batch>().as_ref() };
+    if batch.head == batch.tail {
+        return None;
+    }
+    // CAST: from 32 bits to 64, and a length is not negative.
+    Some(batch.len[batch.head as usize & MASK] as usize)
+}
+
 /// An [`RxQueue`] during a run.
 ///
 /// # Invariants
@@ -263,6 +335,27 @@ impl RxBackend for RxRun<'_> {
         // SAFETY: By the invariant the queue is live.
         let len = unsafe { bindings::vnr_rx_peek(self.raw.as_ptr(), as_u32(max)) };
         usize::try_from(len).ok()
+    }
+
+    #[inline]
+    fn cached_len(&self) -> Option<usize> {
+        // SAFETY: By the invariant the queue is live, and borrowed by us.
+        unsafe { cached_len(self.raw) }
+    }
+
+    #[inline]
+    fn recv_one(&mut self, segment: Segment, len: usize, num_buffers: u16) -> Received {
+        let (raw, to) = (self.raw.as_ptr(), segment.addr.0);
+        // The segment's length is the bound of what is written.
+        // CAST: as wide on x86-64.
+        let len = len.min(segment.len as usize);
+        // SAFETY: By the invariant the queue is live; the socket and the helper
+        // check the address, in the owner's memory.
+        match unsafe { bindings::vnr_rx_recv_one(raw, to, len, num_buffers) } {
+            bindings::vnr_received_VNR_RECEIVED_WHOLE => Received::Whole,
+            bindings::vnr_received_VNR_RECEIVED_UNCOUNTED => Received::Uncounted,
+            _ => Received::Part,
+        }
     }
 
     #[inline]

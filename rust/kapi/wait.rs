@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/linux/poll.h`](srctree/include/linux/poll.h)
 
+use super::atomic::Bits;
 use super::eventfd::KickFile;
 use super::file::FileRef;
 use super::module::ModuleRef;
@@ -20,6 +21,14 @@ pub(crate) trait Wake: Send + Sync + 'static {
     /// Called in any context, hard interrupts included, and with the lock of
     /// the file's wait queue held: it must not sleep, nor start or stop entries.
     fn wake(&self);
+
+    /// A word and bits in it: while one of these is set, [`Wake::wake`] would
+    /// change nothing and need not be called.
+    ///
+    /// Whoever clears them does so in full order before the file is looked at.
+    fn is_superfluous(&self) -> Option<(&Bits, u32)> {
+        None
+    }
 }
 
 /// What a socket is waited for.
@@ -100,9 +109,17 @@ impl<W: Wake> PollEntry<W> {
         // must hold when the callback is called is the type's invariant.
         let poll = unsafe { bindings::vnr_poll_alloc(file, events, Some(woken::<W>), data) };
 
+        let poll = NonNull::new(poll).ok_or(ENOMEM)?;
+        if let Some((word, bits)) = waker.is_superfluous() {
+            // SAFETY: The entry is live and does not wait. The waker is
+            // borrowed for as long as it lives: nobody changes or drops it
+            // before, and so not the word that it refers to.
+            unsafe { bindings::vnr_poll_quiet_while(poll.as_ptr(), word.as_raw(), bits) };
+        }
+
         // INVARIANT: The entry is new, and made of the fields beside it.
         Ok(Self {
-            poll: NonNull::new(poll).ok_or(ENOMEM)?,
+            poll,
             started: false,
             watched,
             _waker: waker,

@@ -50,6 +50,15 @@ impl<T> WorkItem<T> {
     }
 }
 
+impl<T> WorkItem<T> {
+    /// The pending work, which [`Claimed::take`] clears before the work is
+    /// done.
+    #[inline]
+    pub(crate) fn pending(&self) -> &Bits {
+        &self.pending
+    }
+}
+
 impl<T> Deref for WorkItem<T> {
     type Target = T;
 

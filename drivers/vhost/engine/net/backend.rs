@@ -45,6 +45,17 @@ pub trait TxBackend {
         fix: impl FnOnce(&mut [u8], usize) -> bool,
     ) -> Staged;
 
+    /// [`TxBackend::stage`] of a frame in one piece.
+    #[inline]
+    fn stage_one(
+        &mut self,
+        segment: Segment,
+        fix: impl FnOnce(&mut [u8], usize) -> bool,
+    ) -> Staged {
+        let len = usize::try_from(segment.len).unwrap_or(usize::MAX);
+        self.stage(&[segment], len, fix)
+    }
+
     /// Sends the batch; it is empty afterwards, whatever is answered.
     ///
     /// # Errors
@@ -60,6 +71,17 @@ pub trait TxBackend {
     fn send(&mut self, segments: &[Segment], len: usize, more: bool) -> Result<(), SendError>;
 }
 
+/// What became of a packet that was to be received in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It is there, and so is `num_buffers` if it was given.
+    Whole,
+    /// It is there without `num_buffers`.
+    Uncounted,
+    /// It changed, or the memory cannot be written; it is gone.
+    Part,
+}
+
 /// Gives packets to the guest. C: `vhost_net_rx_peek_head_len()`, `recvmsg`.
 pub trait RxBackend {
     /// Length in bytes of the next packet, without a virtio-net header. `None`
@@ -69,11 +91,31 @@ pub trait RxBackend {
     /// stay this backend's until received, discarded, or given back.
     fn peek_len(&mut self, max: usize) -> Option<usize>;
 
+    /// As [`RxBackend::peek_len`], of packets that were taken off the socket
+    /// before; `None` is no answer.
+    #[inline]
+    fn cached_len(&self) -> Option<usize> {
+        None
+    }
+
     /// Receives the next packet into `segments`: its header of `sock_hlen`
     /// bytes, then its data. Answers the bytes written, which differ from the
     /// `len` expected when the packet changed or memory cannot be written. The
     /// packet is gone in any case.
     fn recv(&mut self, segments: &[Segment], len: usize) -> usize;
+
+    /// [`RxBackend::recv`] into one segment of at least `len` bytes; writes
+    /// `num_buffers` into the header then, if it is not 0 and the backend can.
+    #[inline]
+    fn recv_one(&mut self, segment: Segment, len: usize, num_buffers: u16) -> Received {
+        if self.recv(&[segment], len) != len {
+            Received::Part
+        } else if num_buffers == 0 {
+            Received::Whole
+        } else {
+            Received::Uncounted
+        }
+    }
 
     /// Drops the next packet.
     fn discard(&mut self);

@@ -91,16 +91,27 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         Ok(found)
     }
 
-    /// Makes the chain of `head` the packet in hand, if it is one segment and is
-    /// for `access`. Answers its bytes.
+    /// The segment of the chain of `head`, if it is one and is for `access`.
     ///
     /// That is the common chain; `None` is no answer, ask [`Run::walk`].
     #[inline]
+    pub(super) fn segment(&mut self, head: Head, access: Access) -> Option<Segment> {
+        chain::one(&mut self.translator, head.desc, access)
+    }
+
+    /// Makes [`Run::segment`] the packet in hand. Answers its bytes.
+    #[inline]
     pub(super) fn one(&mut self, head: Head, access: Access) -> Option<u64> {
-        let segment = chain::one(&mut self.translator, head.desc, access)?;
+        let segment = self.segment(head, access)?;
+        self.hold(segment);
+        Some(segment.len)
+    }
+
+    /// Makes `segment` the packet in hand.
+    #[inline]
+    pub(super) fn hold(&mut self, segment: Segment) {
         let [first, ..] = &mut self.scratch.segments;
         *first = segment;
-        Some(segment.len)
     }
 
     /// Adds the next chain to the packet in hand, which takes `extent` so far.

@@ -5,6 +5,8 @@
 //! Nothing is taken from the guest for a packet that does not arrive whole: its
 //! chains are put back. A packet that no chain can hold is dropped and counted.
 
+use super::super::addr::Segment;
+use super::super::batch::Head;
 use super::super::counters::Counter;
 use super::super::error::Access;
 use super::super::error::Error;
@@ -17,6 +19,7 @@ use super::super::memory::GuestMemory;
 use super::super::scratch::Extent;
 use super::super::scratch::MAX_SEGMENTS;
 use super::super::split::SplitQueue;
+use super::backend::Received;
 use super::backend::RxBackend;
 use super::header;
 use super::run::bytes;
@@ -125,6 +128,9 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// the driver has chains for: what finds none cannot stay there.
     #[inline]
     fn peek_len(&mut self) -> Result<Option<usize>> {
+        if let Some(len) = self.backend.cached_len() {
+            return Ok(Some(len));
+        }
         let run = &mut self.run;
         let chains = run.queue.available(run.mem, run.batch.taken())?;
         Ok(self.backend.peek_len(usize::from(chains.max(1))))
@@ -169,6 +175,67 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// Receives the next packet, of `len` bytes without its header.
     #[inline]
     fn packet(&mut self, len: usize) -> Result<Step> {
+        if !self.run.ready()? {
+            return Ok(Step::TooFew);
+        }
+        if self.run.header.vhost == 0 {
+            let head = self.run.head()?;
+            let need = len.saturating_add(self.header);
+            if let Some(segment) = self.run.segment(head, Access::Write) {
+                if segment.len >= bytes(need) {
+                    return self.one(head, segment, need);
+                }
+            }
+        }
+        self.any(len)
+    }
+
+    /// Receives the next packet, `need` bytes with its header, into the chain of
+    /// `head`, which is `segment`.
+    #[inline]
+    fn one(&mut self, head: Head, segment: Segment, need: usize) -> Result<Step> {
+        let chains = u16::from(self.num_buffers).to_le();
+        let whole = match self.backend.recv_one(segment, need, chains) {
+            Received::Whole => Ok(true),
+            other => self.not_whole(other, segment),
+        };
+        // Also a part.
+        self.run.mem.written(&[segment], bytes(need));
+        if whole != Ok(true) {
+            return whole.map(|_| Step::Done);
+        }
+
+        self.run.take(head, u32::try_from(need).unwrap_or(u32::MAX));
+        self.received(need.wrapping_sub(self.header));
+        Ok(Step::Done)
+    }
+
+    /// A packet did not arrive, or `num_buffers` is to be written yet. Answers
+    /// whether it is whole now.
+    #[cold]
+    #[inline(never)]
+    fn not_whole(&mut self, received: Received, segment: Segment) -> Result<bool> {
+        if received == Received::Part {
+            self.run.host.bump(Counter::DropTruncated);
+            return Ok(false);
+        }
+        self.run.hold(segment);
+        self.count_buffers(1, 1)?;
+        Ok(true)
+    }
+
+    /// A packet of `len` bytes arrived.
+    #[inline]
+    fn received(&mut self, len: usize) {
+        self.interrupted = false;
+        self.run.host.bump(Counter::Packets);
+        self.run.host.count(Counter::Bytes, bytes(len));
+    }
+
+    /// Receives the next packet, of `len` bytes without its header, into as many
+    /// chains and segments as it takes.
+    #[inline(never)]
+    fn any(&mut self, len: usize) -> Result<Step> {
         let need = len.saturating_add(self.header);
         let (chains, segments) = match self.gather(bytes(need))? {
             Fit::Yes { chains, segments } => (chains, segments),
@@ -195,9 +262,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             return whole.map(|_| Step::Done);
         }
 
-        self.interrupted = false;
-        self.run.host.bump(Counter::Packets);
-        self.run.host.count(Counter::Bytes, bytes(len));
+        self.received(len);
         Ok(Step::Done)
     }
 
@@ -215,14 +280,24 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             return Ok(false);
         }
         if self.run.header.vhost == 0 && self.num_buffers {
-            let at = header::NUM_BUFFERS;
-            let written = self.write(segments, at, &chains.to_le_bytes());
-            if written.is_err() {
-                self.run.host.bump(Counter::DropMemory);
-            }
-            written?;
+            self.count_buffers(chains, segments)?;
         }
         Ok(true)
+    }
+
+    /// Writes `num_buffers` into the header of the packet in hand.
+    ///
+    /// # Errors
+    ///
+    /// What the memory answers.
+    #[inline]
+    fn count_buffers(&mut self, chains: u16, segments: usize) -> Result {
+        let at = header::NUM_BUFFERS;
+        let written = self.write(segments, at, &chains.to_le_bytes());
+        if written.is_err() {
+            self.run.host.bump(Counter::DropMemory);
+        }
+        written
     }
 
     /// Takes the chains that `need` bytes take. On anything but [`Fit::Yes`]

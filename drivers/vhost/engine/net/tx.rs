@@ -7,6 +7,7 @@
 //! rules ends the run. So does a used ring that cannot be written: heads that
 //! could not be returned stay the device's, and their frames may go twice.
 
+use super::super::addr::Segment;
 use super::super::batch::Head;
 use super::super::counters::Counter;
 use super::super::error::Access;
@@ -50,6 +51,9 @@ struct Tx<'r, 'a, M, H, B> {
     backend: &'r mut B,
     /// Frames that a batch holds; 0 if the socket takes single frames.
     batch_size: u64,
+    /// It holds some, and what the guest puts before a packet is what the socket
+    /// wants: a frame of one segment goes as it is.
+    is_plain: bool,
     /// Bytes of the shortest frame taken: its headers, and not nothing.
     min_len: usize,
     /// Frames in the batch, and their bytes with headers.
@@ -72,6 +76,7 @@ pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
         run: Run::new(queue, env, host, BATCH),
         backend,
         batch_size,
+        is_plain: batch_size != 0 && vhost == 0,
         min_len: vhost.saturating_add(1).max(sock),
         staged: 0,
         staged_bytes: 0,
@@ -146,6 +151,39 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     /// Sends the frame in the chain that `head` begins.
     #[inline]
     fn chain(&mut self, head: Head) -> Result<Step> {
+        if self.is_plain {
+            if let Some(segment) = self.run.segment(head, Access::Read) {
+                return Ok(self.one(segment));
+            }
+        }
+        self.any(head)
+    }
+
+    /// Sends a frame in one piece, its header as the socket wants it.
+    #[inline]
+    fn one(&mut self, segment: Segment) -> Step {
+        let len = usize::try_from(segment.len).unwrap_or(usize::MAX);
+        if !(self.min_len..=MAX_FRAME).contains(&len) {
+            return self.unfit(len);
+        }
+
+        let mut lies = false;
+        let fix = |header: &mut [u8], frame: usize| {
+            lies = !header::fix_csum(header, frame);
+            !lies
+        };
+        match self.backend.stage_one(segment, fix) {
+            Staged::Done => self.staged(len),
+            other => {
+                self.run.hold(segment);
+                self.not_staged(other, lies, 1, len)
+            }
+        }
+    }
+
+    /// Sends the frame in the chain that `head` begins, whatever it is made of.
+    #[inline(never)]
+    fn any(&mut self, head: Head) -> Result<Step> {
         let (readable, count) = match self.run.one(head, Access::Read) {
             Some(len) => (len, 1),
             None => {
@@ -185,7 +223,6 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     }
 
     /// Sends the `len` bytes in the first `count` segments.
-    #[inline]
     fn frame(&mut self, count: usize, len: usize) -> Step {
         if self.batch_size == 0 {
             return self.send(count, len);
@@ -198,6 +235,16 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         };
         match self.backend.stage(self.run.segments(count), len, fix) {
             Staged::Done => self.staged(len),
+            other => self.not_staged(other, lies, count, len),
+        }
+    }
+
+    /// What is done with a frame that did not join the batch: the `len` bytes in
+    /// the first `count` segments.
+    #[inline(never)]
+    fn not_staged(&mut self, why: Staged, lies: bool, count: usize, len: usize) -> Step {
+        match why {
+            Staged::Done => Step::Done(len),
             Staged::TooLarge => {
                 self.submit();
                 self.send(count, len)
