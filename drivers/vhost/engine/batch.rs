@@ -124,6 +124,13 @@ impl Batch {
         }
     }
 
+    /// Steps over the chain that [`Batch::head`] showed: it is not among the
+    /// taken ones, and returned in some other way.
+    pub fn step_over(&mut self, queue: &mut SplitQueue) {
+        self.at = self.at.wrapping_add(1);
+        queue.step_over();
+    }
+
     /// Lets one element return the last `count` chains taken, all of which but
     /// the last are full. For a driver that has `VIRTIO_F_IN_ORDER`.
     pub fn merge(&mut self, scratch: &mut Scratch, count: u16) {

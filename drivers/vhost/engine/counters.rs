@@ -60,6 +60,8 @@ counters! {
     left_memory, LeftMemory = "left-memory",
     /// rx runs ended: the ring had too few buffers for the packet that waited.
     left_short, LeftShort = "left-short",
+    /// tx runs ended: no chain could be taken before one in flight was returned.
+    left_in_flight, LeftInFlight = "left-in-flight",
     /// Runs ended: a broken ring, or memory that cannot be reached.
     ring_errors, RingErrors = "ring-errors",
     /// Runs ended: a buffer for which the IOTLB has no entry.
@@ -109,6 +111,15 @@ counters! {
     /// Writes to guest memory that the owner's dirty log does not have: its
     /// memory cannot be written.
     log_errors, LogErrors = "log-errors",
+    /// tx packets sent from the guest's memory.
+    zerocopy_sent, ZerocopySent = "zerocopy-sent",
+    /// Of those, packets that nobody reads any more, whose chains are returned.
+    zerocopy_done, ZerocopyDone = "zerocopy-done",
+    /// tx packets long enough to be sent from there, but copied: too many were
+    /// in flight, or the kernel had to copy too many.
+    zerocopy_copied, ZerocopyCopied = "zerocopy-copied",
+    /// tx packets sent from the guest's memory that the kernel then copied.
+    zerocopy_errors, ZerocopyErrors = "zerocopy-errors",
 }
 
 impl Counters {
@@ -124,10 +135,16 @@ impl Counters {
             self.left_empty,
             self.left_full,
             self.left_short,
+            self.left_in_flight,
             self.ring_errors,
             self.iotlb_misses,
         ];
         sum(&ends)
+    }
+
+    /// tx packets sent from the guest's memory whose chains are not returned.
+    pub fn zerocopy_in_flight(&self) -> u64 {
+        self.zerocopy_sent.wrapping_sub(self.zerocopy_done)
     }
 
     /// Busy-poll windows that have ended.

@@ -293,14 +293,33 @@ impl SplitQueue {
     /// # Errors
     ///
     /// The used ring cannot be written; no chain is returned.
+    #[inline]
     pub(super) fn publish<M: GuestMemory>(&mut self, mem: &M, count: u16) -> Result {
+        self.return_used(mem, count)?;
+        self.next_avail = self.next_avail.wrapping_add(count);
+        Ok(())
+    }
+
+    /// Steps over the next chain: it is returned later, and others may be
+    /// before it.
+    #[inline]
+    pub(super) fn step_over(&mut self) {
+        self.next_avail = self.next_avail.wrapping_add(1);
+    }
+
+    /// Returns `count` chains that were stepped over, their elements written.
+    ///
+    /// # Errors
+    ///
+    /// The used ring cannot be written; no chain is returned.
+    #[inline]
+    pub(super) fn return_used<M: GuestMemory>(&mut self, mem: &M, count: u16) -> Result {
         let index = self.next_used.wrapping_add(count);
 
         // The store orders the elements before the index; it pairs with the
         // driver's barrier between index and element (section 2.7.14).
         mem.store_u16(self.used.add(layout::USED_IDX), index)?;
         self.next_used = index;
-        self.next_avail = self.next_avail.wrapping_add(count);
         self.signalled.moved(index, count);
         Ok(())
     }

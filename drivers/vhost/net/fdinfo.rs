@@ -49,6 +49,8 @@ fn show_vring(name: &str, vring: &Vring<Net>, file: &SeqFile) {
     seq_print!(file, "vhost-{}-runs:\t{}\n", name, counters.runs());
     seq_print!(file, "vhost-{}-requeues:\t{}\n", name, counters.requeues());
     seq_print!(file, "vhost-{}-polls:\t{}\n", name, counters.polls());
+    let in_flight = counters.zerocopy_in_flight();
+    seq_print!(file, "vhost-{}-zerocopy-in-flight:\t{}\n", name, in_flight);
     for (key, value) in counters::NAMES.iter().zip(counters.values()) {
         seq_print!(file, "vhost-{}-{}:\t{}\n", name, key, value);
     }

@@ -30,7 +30,7 @@ pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) 
     let mut state = vring.lock_for_run();
 
     let (again, alright) = match serve(turn, &mut state, &vring.stats, scratch) {
-        Outcome::WaitKick => (false, true),
+        Outcome::WaitKick | Outcome::WaitCompletion => (false, true),
         Outcome::WaitSocket => match state.wait_for_socket(turn.memory) {
             Waits::Yes => (false, true),
             Waits::No => (false, false),

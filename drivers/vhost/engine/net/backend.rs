@@ -82,6 +82,57 @@ pub enum Received {
     Part,
 }
 
+/// What became of a packet that was sent in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// It left from the guest's memory.
+    InPlace,
+    /// The kernel had to copy it.
+    Copied,
+}
+
+/// Knows which packets the socket does not read any more.
+pub trait Completions {
+    /// What became of the packet that was sent in `slot`, once it is done; then
+    /// the slot is free.
+    fn complete(&mut self, slot: usize) -> Option<Completion>;
+}
+
+/// Which completions are to wake the vring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// None: a run looks for itself.
+    Never,
+    /// That of the last packet in flight, and some before it.
+    Sometimes,
+    /// Each.
+    Always,
+}
+
+/// Takes frames from the guest, and leaves them where they are. C:
+/// `handle_tx_zerocopy()`.
+pub trait ZeroCopyBackend: Completions {
+    /// [`TxBackend::send`], in one of both ways.
+    ///
+    /// With a `slot`, which is free, the socket may read the frame until
+    /// [`Completions::complete`] says that it is done.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], the frame was not sent, and the slot is free.
+    fn send(
+        &mut self,
+        segments: &[Segment],
+        len: usize,
+        more: bool,
+        slot: Option<usize>,
+    ) -> Result<(), SendError>;
+
+    /// Sets which completions wake the vring. Those that came before are seen
+    /// by the next look.
+    fn listen(&mut self, listen: Listen);
+}
+
 /// Gives packets to the guest. C: `vhost_net_rx_peek_head_len()`, `recvmsg`.
 pub trait RxBackend {
     /// Length in bytes of the next packet, without a virtio-net header. `None`

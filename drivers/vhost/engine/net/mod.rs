@@ -5,9 +5,11 @@
 
 pub mod backend;
 pub mod header;
+pub mod in_flight;
 mod run;
 pub mod rx;
 pub mod tx;
+pub mod tx_zerocopy;
 
 use super::addr::Iova;
 use super::error::Access;
@@ -35,6 +37,9 @@ pub enum Outcome {
     WaitKick,
     /// The socket: tx until it takes more, rx until it has a packet.
     WaitSocket,
+    /// A packet in flight: no chain can be taken before one is returned. Kicks
+    /// are off.
+    WaitCompletion,
     /// Another run, in turn with the other work. Kicks are off.
     Requeue,
     /// The owner's answer: the IOTLB has no entry for the next chain. What came

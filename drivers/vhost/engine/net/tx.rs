@@ -54,7 +54,7 @@ struct Tx<'r, 'a, M, H, B> {
     /// It holds some, and what the guest puts before a packet is what the socket
     /// wants: a frame of one segment goes as it is.
     is_plain: bool,
-    /// Bytes of the shortest frame taken: its headers, and not nothing.
+    /// Bytes of the shortest frame taken.
     min_len: usize,
     /// Frames in the batch, and their bytes with headers.
     staged: u64,
@@ -71,13 +71,14 @@ pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
     backend: &mut B,
 ) -> Outcome {
     let batch_size = bytes(backend.batch_size().min(BATCH));
-    let HeaderLen { vhost, sock } = env.header;
+    let min_len = min_len(env.header);
+    let HeaderLen { vhost, .. } = env.header;
     let mut tx = Tx {
         run: Run::new(queue, env, host, BATCH),
         backend,
         batch_size,
         is_plain: batch_size != 0 && vhost == 0,
-        min_len: vhost.saturating_add(1).max(sock),
+        min_len,
         staged: 0,
         staged_bytes: 0,
     };
@@ -91,6 +92,73 @@ pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
             tx.run.broken(error)
         }
     }
+}
+
+/// What is in a chain.
+pub(super) enum Found {
+    /// A frame of `len` bytes, in the first `count` segments.
+    Frame {
+        /// Segments.
+        count: usize,
+        /// Bytes, with the socket's header.
+        len: usize,
+    },
+    /// None: it is counted as dropped. So many bytes are in it.
+    Dropped(usize),
+}
+
+/// Bytes of the shortest frame taken: its headers, and not nothing.
+#[inline]
+pub(super) fn min_len(header: HeaderLen) -> usize {
+    header.vhost.saturating_add(1).max(header.sock)
+}
+
+/// Looks for the frame in the chain that `head` begins; `min_len` is
+/// [`min_len`].
+#[inline]
+pub(super) fn look<M: GuestMemory, H: Host>(
+    run: &mut Run<'_, '_, M, H>,
+    head: Head,
+    min_len: usize,
+) -> Result<Found> {
+    let (readable, count) = match run.one(head, Access::Read) {
+        Some(len) => (len, 1),
+        None => {
+            let (chain, extent) = run.walk(Extent::default())?;
+            if chain.writable != 0 {
+                run.host.bump(Counter::DropDirection);
+                return Ok(Found::Dropped(0));
+            }
+            (chain.readable, extent.segments)
+        }
+    };
+    let len = usize::try_from(readable).unwrap_or(usize::MAX);
+    if !(min_len..=MAX_FRAME).contains(&len) {
+        return Ok(Found::Dropped(unfit(run, len)));
+    }
+
+    let HeaderLen { vhost, .. } = run.header;
+    let count = if vhost == 0 {
+        count
+    } else {
+        run.skip(count, vhost)
+    };
+    let len = len.wrapping_sub(vhost);
+    Ok(Found::Frame { count, len })
+}
+
+/// Drops a chain of `len` readable bytes, which is no frame. Answers what it
+/// counts as.
+#[cold]
+fn unfit<M: GuestMemory, H: Host>(run: &mut Run<'_, '_, M, H>, len: usize) -> usize {
+    run.host.bump(if len <= run.header.vhost {
+        Counter::DropLength
+    } else if len <= MAX_FRAME {
+        Counter::DropHeader
+    } else {
+        Counter::DropOversize
+    });
+    len.min(MAX_FRAME)
 }
 
 impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
@@ -164,7 +232,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     fn one(&mut self, segment: Segment) -> Step {
         let len = usize::try_from(segment.len).unwrap_or(usize::MAX);
         if !(self.min_len..=MAX_FRAME).contains(&len) {
-            return self.unfit(len);
+            return Step::Done(unfit(&mut self.run, len));
         }
 
         let mut lies = false;
@@ -184,42 +252,10 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     /// Sends the frame in the chain that `head` begins, whatever it is made of.
     #[inline(never)]
     fn any(&mut self, head: Head) -> Result<Step> {
-        let (readable, count) = match self.run.one(head, Access::Read) {
-            Some(len) => (len, 1),
-            None => {
-                let (chain, extent) = self.run.walk(Extent::default())?;
-                if chain.writable != 0 {
-                    self.run.host.bump(Counter::DropDirection);
-                    return Ok(Step::Done(0));
-                }
-                (chain.readable, extent.segments)
-            }
-        };
-        let len = usize::try_from(readable).unwrap_or(usize::MAX);
-        if !(self.min_len..=MAX_FRAME).contains(&len) {
-            return Ok(self.unfit(len));
+        match look(&mut self.run, head, self.min_len)? {
+            Found::Frame { count, len } => Ok(self.frame(count, len)),
+            Found::Dropped(len) => Ok(Step::Done(len)),
         }
-
-        let HeaderLen { vhost, .. } = self.run.header;
-        let count = if vhost == 0 {
-            count
-        } else {
-            self.run.skip(count, vhost)
-        };
-        Ok(self.frame(count, len.wrapping_sub(vhost)))
-    }
-
-    /// Drops a chain of `len` readable bytes, which is no frame.
-    #[cold]
-    fn unfit(&mut self, len: usize) -> Step {
-        self.run.host.bump(if len <= self.run.header.vhost {
-            Counter::DropLength
-        } else if len <= MAX_FRAME {
-            Counter::DropHeader
-        } else {
-            Counter::DropOversize
-        });
-        Step::Done(len.min(MAX_FRAME))
     }
 
     /// Sends the `len` bytes in the first `count` segments.

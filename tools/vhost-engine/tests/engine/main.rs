@@ -25,6 +25,7 @@ mod in_order_model;
 mod mocks;
 mod model;
 mod rig;
+mod zerocopy_socket;
 
 mod adaptive;
 mod batch;
@@ -56,3 +57,5 @@ mod translate;
 mod tunnel;
 mod tx;
 mod tx_drops;
+mod tx_zerocopy;
+mod tx_zerocopy_random;

@@ -5,13 +5,15 @@
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use vhost_engine::engine::features::{self, HeaderLen};
 use vhost_engine::engine::iotlb::{self, AddressMap, Range};
-use vhost_engine::engine::net::{rx, tx, Env, Outcome};
+use vhost_engine::engine::net::in_flight::InFlight;
+use vhost_engine::engine::net::{rx, tx, tx_zerocopy, Env, Outcome};
 use vhost_engine::engine::scratch::Scratch;
 use vhost_engine::engine::split::SplitQueue;
 
 use crate::arena::{Arena, Kind};
 use crate::mocks::{Machine, RxSocket, TxSocket};
 use crate::model::{Buf, Driver, Place, RING};
+use crate::zerocopy_socket::ZeroCopySocket;
 
 /// Guest-physical address of the buffers.
 pub const GPA: u64 = 0x1_0000_0000;
@@ -128,6 +130,20 @@ impl<'m, 'a> Rig<'m, 'a> {
             header: self.header,
         };
         tx::run(&mut self.queue, env, &mut self.host, socket)
+    }
+
+    pub fn tx_zerocopy(
+        &mut self,
+        socket: &mut ZeroCopySocket<'m, 'a>,
+        in_flight: &mut InFlight,
+    ) -> Outcome {
+        let env = Env {
+            mem: self.mem,
+            map: AddressMap::new(&self.ranges, self.overlap),
+            scratch: &mut self.scratch,
+            header: self.header,
+        };
+        tx_zerocopy::run(&mut self.queue, env, &mut self.host, socket, in_flight)
     }
 
     pub fn rx(&mut self, socket: &mut RxSocket<'m, 'a>) -> Outcome {
