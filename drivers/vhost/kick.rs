@@ -13,7 +13,7 @@ use kernel::sync::Arc;
 pub(crate) enum Event {
     /// The driver kicked.
     Kick,
-    /// The socket has a packet, or room for one.
+    /// The socket has a packet, or room for one, or is done with some.
     Socket,
 }
 

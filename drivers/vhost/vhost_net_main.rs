@@ -26,7 +26,7 @@ mod table;
 mod vring;
 mod worker;
 
-use kapi::{chrdev, param};
+use kapi::{chrdev, param, zerocopy};
 use kernel::prelude::*;
 use net::Net;
 
@@ -46,6 +46,8 @@ const NODE: &CStr = c"vhost-net";
 struct VhostNet {
     #[pin]
     _node: chrdev::Registration<Net>,
+    /// After the node: fields are dropped in this order.
+    _barrier: zerocopy::Barrier,
 }
 
 impl kernel::InPlaceModule for VhostNet {
@@ -59,6 +61,7 @@ impl kernel::InPlaceModule for VhostNet {
 
         try_pin_init!(Self {
             _node <- chrdev::Registration::register(node, minor),
+            _barrier: zerocopy::Barrier,
         })
     }
 }

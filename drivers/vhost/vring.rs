@@ -14,6 +14,7 @@ use crate::{
         socket::{NetSocket, SocketName},
         tap::{RxQueue, TxQueue},
         wait::PollEntry,
+        zerocopy::ZeroCopy,
     },
     kick::Waker,
     polling::Polling,
@@ -46,6 +47,8 @@ pub(crate) struct Backend<W: Work> {
     /// Waits for the socket to have a packet, or room for one.
     pub(crate) poll: PollEntry<Waker<W>>,
     pub(crate) io: Io,
+    /// If packets may be sent from the owner's memory.
+    pub(crate) zerocopy: Option<ZeroCopy<Waker<W>>>,
 }
 
 /// The way of the packets.
@@ -109,6 +112,14 @@ impl<W: Work> State<W> {
         self.features = features;
         self.queue.set_features(word);
         self.header = HeaderLen::of(&features);
+    }
+
+    /// Chains were returned, outside of a run, and the driver wants a call, or
+    /// not.
+    pub(crate) fn returned(&self, wants_call: bool) {
+        if let (true, Some(call)) = (wants_call, &self.call) {
+            call.signal();
+        }
     }
 
     /// Tells the owner that the ring is broken.

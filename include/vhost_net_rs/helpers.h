@@ -24,6 +24,7 @@ struct file;
 struct ptr_ring;
 struct socket;
 struct task_struct;
+struct ubuf_info;
 
 /* --- clock.c: time, scheduling --- */
 
@@ -86,6 +87,7 @@ const char *vnr_param_node(size_t *size);
 u16 vnr_param_max_mem_regions(void);
 int vnr_param_max_iotlb_entries(void);
 bool vnr_param_fork_from_owner_default(void);
+bool vnr_param_zerocopytx(void);
 
 /* --- segments of user memory --- */
 
@@ -180,6 +182,8 @@ bool vnr_socket_has_data(const struct vnr_socket *socket);
  * network's own lock too.
  */
 bool vnr_socket_is_bare(const struct vnr_socket *socket);
+/* The socket can send from user memory: a tun, or a tap on such an interface. */
+bool vnr_socket_zerocopies(const struct vnr_socket *socket);
 /* The socket takes batches: a tun or tap without a limit on its send buffer. */
 bool vnr_socket_batches(const struct vnr_socket *socket);
 
@@ -227,6 +231,16 @@ int vnr_tx_submit(struct vnr_tx *tx);
 /* Sends one frame from user memory. 0 or a negative error. */
 int vnr_tx_send(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
 		bool more);
+
+struct vnr_zerocopy;
+
+/*
+ * As vnr_tx_send(), but the packet takes the slot index, and may be read until
+ * vnr_zerocopy_take() says that it is done. The slot is free after an error.
+ */
+int vnr_tx_send_in_place(struct vnr_tx *tx, struct vnr_zerocopy *zerocopy,
+			 u32 index, const struct iovec *iov, u32 nr, size_t len,
+			 bool more);
 
 /* --- user_memory.c: the memory of current's address space --- */
 
@@ -285,5 +299,52 @@ void vnr_list_add(struct llist_head *list, struct llist_node *node);
 bool vnr_list_empty(const struct llist_head *list);
 /* Takes all entries off the list, the oldest first. */
 struct llist_node *vnr_list_take(struct llist_head *list);
+
+/* --- zerocopy.c: packets that a socket sends from user memory --- */
+
+#define VNR_ZEROCOPY_SLOTS	256
+
+/* Which completions call wake(). */
+enum vnr_listen {
+	VNR_LISTEN_NEVER,
+	/* The last one, and one in 16. */
+	VNR_LISTEN_SOMETIMES,
+	VNR_LISTEN_ALWAYS,
+};
+
+enum vnr_completion {
+	/* The packet is in flight. */
+	VNR_COMPLETION_NONE,
+	VNR_COMPLETION_IN_PLACE,
+	VNR_COMPLETION_COPIED,
+};
+
+/* wake(data) is called in any context. The module stays. NULL without memory. */
+struct vnr_zerocopy *vnr_zerocopy_alloc(void (*wake)(void *data), void *data);
+/*
+ * The owner's last call: no wake() runs and none comes. The memory stays until
+ * no packet is in flight.
+ */
+void vnr_zerocopy_close(struct vnr_zerocopy *zerocopy);
+/*
+ * Waits until no packet is in flight; false if some are, and the task is killed
+ * or at its end. Sleeps.
+ */
+bool vnr_zerocopy_wait(struct vnr_zerocopy *zerocopy);
+/* Completions before this are seen by the next vnr_zerocopy_take(). */
+void vnr_zerocopy_listen(struct vnr_zerocopy *zerocopy, enum vnr_listen listen);
+/* A packet is about to be sent in a slot; NULL if that is not free. */
+struct ubuf_info *vnr_zerocopy_begin(struct vnr_zerocopy *zerocopy, u32 index);
+/* The socket has answered with an error. */
+void vnr_zerocopy_cancel(struct vnr_zerocopy *zerocopy, struct ubuf_info *ubuf);
+/*
+ * The socket may have dropped the packet without a word. It counts as copied;
+ * its slot is not free any more.
+ */
+void vnr_zerocopy_lose(struct vnr_zerocopy *zerocopy, struct ubuf_info *ubuf);
+/* What became of the packet in a slot; if it is done the slot is free. */
+enum vnr_completion vnr_zerocopy_take(struct vnr_zerocopy *zerocopy, u32 index);
+/* No completion is in code of this module, if nothing is in flight. Sleeps. */
+void vnr_zerocopy_barrier(void);
 
 #endif

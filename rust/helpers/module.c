@@ -27,6 +27,12 @@ module_param(fork_from_owner_default, bool, 0444);
 MODULE_PARM_DESC(fork_from_owner_default,
 		 "Workers are threads of the owner's process, not the kernel's, unless the owner chooses (default: Y)");
 
+/* An integer, as C's is. */
+static int experimental_zcopytx;
+module_param(experimental_zcopytx, int, 0444);
+MODULE_PARM_DESC(experimental_zcopytx,
+		 "Other than 0: send long packets from the guest's memory, without a copy (default: 0)");
+
 bool vnr_module_get(void)
 {
 	return try_module_get(THIS_MODULE);
@@ -56,4 +62,9 @@ int vnr_param_max_iotlb_entries(void)
 bool vnr_param_fork_from_owner_default(void)
 {
 	return fork_from_owner_default;
+}
+
+bool vnr_param_zerocopytx(void)
+{
+	return experimental_zcopytx;
 }

@@ -136,6 +136,13 @@ void vnr_socket_name(const struct vnr_socket *socket, char *name)
 	}
 }
 
+bool vnr_socket_zerocopies(const struct vnr_socket *socket)
+{
+	/* A packet socket would take what it is given for control messages. */
+	return socket->kind != VNR_SOCKET_PACKET &&
+	       sock_flag(socket->sock->sk, SOCK_ZEROCOPY);
+}
+
 bool vnr_socket_batches(const struct vnr_socket *socket)
 {
 	/* A packet socket would take the batch for an address of user space. */

@@ -4,10 +4,12 @@
  * in batches, or sent one by one from user memory.
  */
 #include <linux/err.h>
+#include <linux/if_tap.h>
 #include <linux/if_tun.h>
 #include <linux/mm.h>
 #include <linux/net.h>
 #include <linux/page_frag_cache.h>
+#include <linux/rcupdate.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -212,8 +214,10 @@ int vnr_tx_submit(struct vnr_tx *tx)
 	return 0;
 }
 
-int vnr_tx_send(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
-		bool more)
+/* ctl goes with the packet; NULL is allowed. */
+static __always_inline int
+vnr_tx_sendmsg(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
+	       bool more, struct tun_msg_ctl *ctl)
 {
 	struct socket *sock = tx->socket.sock;
 	struct msghdr *msg = &tx->msg;
@@ -223,12 +227,75 @@ int vnr_tx_send(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
 	if (len > MAX_RW_COUNT || vnr_iov_len(iov, nr, len) != len)
 		return -EINVAL;
 
-	msg->msg_control = NULL;
-	msg->msg_controllen = 0;
+	msg->msg_control = ctl;
+	msg->msg_controllen = ctl ? sizeof(*ctl) : 0;
 	msg->msg_flags = MSG_DONTWAIT | (more ? MSG_MORE : 0);
 	iov_iter_init(&msg->msg_iter, ITER_SOURCE, iov, nr, len);
 
 	err = sock->ops->sendmsg(sock, msg, len);
 
 	return min(err, 0);
+}
+
+int vnr_tx_send(struct vnr_tx *tx, const struct iovec *iov, u32 nr, size_t len,
+		bool more)
+{
+	return vnr_tx_sendmsg(tx, iov, nr, len, more, NULL);
+}
+
+/* A tap whose interface was deleted: drops a packet, and tells nobody. */
+static bool vnr_tx_is_dead(const struct vnr_socket *socket)
+{
+	const struct tap_queue *queue;
+
+	if (socket->kind != VNR_SOCKET_TAP)
+		return false;
+
+	queue = container_of(socket->sock, struct tap_queue, sock);
+
+	return !rcu_access_pointer(queue->tap);
+}
+
+/*
+ * A tun takes a packet of at most a page for a copy if it is in more pages than
+ * a socket buffer can have. An XDP program may then drop it, and nobody is told.
+ */
+static bool vnr_tx_is_torn(const struct iovec *iov, u32 nr, size_t len)
+{
+	struct iov_iter iter;
+
+	if (len > PAGE_SIZE || nr <= MAX_SKB_FRAGS / 2)
+		return false;
+
+	iov_iter_init(&iter, ITER_SOURCE, iov, nr, len);
+
+	return iov_iter_npages(&iter, MAX_SKB_FRAGS + 1) > MAX_SKB_FRAGS;
+}
+
+int vnr_tx_send_in_place(struct vnr_tx *tx, struct vnr_zerocopy *zerocopy,
+			 u32 index, const struct iovec *iov, u32 nr, size_t len,
+			 bool more)
+{
+	struct ubuf_info *ubuf = vnr_zerocopy_begin(zerocopy, index);
+	struct tun_msg_ctl ctl = {
+		.type = TUN_MSG_UBUF,
+		.ptr = ubuf,
+	};
+	bool copy = vnr_tx_is_dead(&tx->socket) || vnr_tx_is_torn(iov, nr, len);
+	int err;
+
+	if (!ubuf)
+		return -EBUSY;
+
+	err = vnr_tx_sendmsg(tx, iov, nr, len, more, copy ? NULL : &ctl);
+	/* The socket is not to find it there at another packet. */
+	tx->msg.msg_control = NULL;
+	if (err < 0)
+		vnr_zerocopy_cancel(zerocopy, ubuf);
+	else if (copy)
+		ubuf->ops->complete(NULL, ubuf, false);
+	else if (unlikely(vnr_tx_is_dead(&tx->socket)))
+		vnr_zerocopy_lose(zerocopy, ubuf);
+
+	return err;
 }

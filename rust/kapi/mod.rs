@@ -29,3 +29,4 @@ pub(crate) mod task;
 pub(crate) mod user_memory;
 pub(crate) mod wait;
 pub(crate) mod work;
+pub(crate) mod zerocopy;

@@ -48,3 +48,10 @@ pub(crate) fn default_kind() -> Kind {
         Kind::Kernel
     }
 }
+
+/// Whether packets may be sent from the guest's memory, parameter
+/// `experimental_zcopytx`.
+pub(crate) fn zerocopytx() -> bool {
+    // SAFETY: The helper takes nothing.
+    unsafe { bindings::vnr_param_zerocopytx() }
+}

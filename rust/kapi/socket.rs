@@ -86,6 +86,12 @@ impl NetSocket {
         unsafe { bindings::vnr_socket_has_data(self.as_raw()) }
     }
 
+    /// Whether it can send from user memory. C: `vhost_sock_zcopy()`.
+    pub(crate) fn zerocopies(&self) -> bool {
+        // SAFETY: By the invariant the socket lives as long as its file.
+        unsafe { bindings::vnr_socket_zerocopies(self.as_raw()) }
+    }
+
     /// The socket's parts, which live as long as `self`.
     #[inline]
     pub(super) fn as_raw(&self) -> &bindings::vnr_socket {

@@ -34,15 +34,31 @@ const MAX_ERRNO: isize = bindings::MAX_ERRNO as isize;
 
 /// `segments` for C; no more than it can count.
 #[inline]
-fn as_iovecs(segments: &[Segment]) -> (*const bindings::iovec, u32) {
+pub(super) fn as_iovecs(segments: &[Segment]) -> (*const bindings::iovec, u32) {
     let count = u32::try_from(segments.len()).unwrap_or(u32::MAX);
     (segments.as_ptr().cast(), count)
 }
 
 /// A length for C, cut at what it can count.
 #[inline]
-fn as_u32(len: usize) -> u32 {
+pub(super) fn as_u32(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// What a socket answered to a single frame: 0 or an error.
+pub(super) fn answer(ret: i32) -> Result<(), SendError> {
+    if ret == 0 {
+        return Ok(());
+    }
+
+    // C also tries again after ENOMEM and ENOBUFS, once the socket is writable:
+    // it may be so all the time, as with a full queue discipline or no carrier
+    // below a packet socket, and C then spins.
+    if Error::from_errno(ret) == EAGAIN {
+        Err(SendError::Full)
+    } else {
+        Err(SendError::Refused)
+    }
 }
 
 /// Frames from the guest to a socket.
@@ -113,6 +129,11 @@ pub(crate) struct TxRun<'a> {
 }
 
 impl TxRun<'_> {
+    /// The queue, valid as long as `self`.
+    pub(super) fn as_ptr(&self) -> *mut bindings::vnr_tx {
+        self.raw.as_ptr()
+    }
+
     /// Lets `fix` see the header of the frame just staged, of `len` bytes.
     ///
     /// # Safety
@@ -219,18 +240,7 @@ impl TxBackend for TxRun<'_> {
         // SAFETY: By the invariant the queue is live; `iov` is valid for `nr`
         // segments, whose addresses, in the owner's memory, the socket checks.
         let ret = unsafe { bindings::vnr_tx_send(self.raw.as_ptr(), iov, nr, len, more) };
-        if ret == 0 {
-            return Ok(());
-        }
-
-        // C also tries again after ENOMEM and ENOBUFS, once the socket is
-        // writable: it may be so all the time, as with a full queue discipline
-        // or no carrier below a packet socket, and C then spins.
-        if Error::from_errno(ret) == EAGAIN {
-            Err(SendError::Full)
-        } else {
-            Err(SendError::Refused)
-        }
+        answer(ret)
     }
 }
 

@@ -18,8 +18,9 @@ use kernel::prelude::*;
 pub(crate) trait Wake: Send + Sync + 'static {
     /// The file became ready, or was already when waiting started.
     ///
-    /// Called in any context, hard interrupts included, and with the lock of
-    /// the file's wait queue held: it must not sleep, nor start or stop entries.
+    /// Called in any context, hard interrupts included, and with a lock held, as
+    /// that of the file's wait queue: it must not sleep, nor start or stop
+    /// entries.
     fn wake(&self);
 
     /// A word and bits in it: while one of these is set, [`Wake::wake`] would
@@ -189,13 +190,13 @@ impl<W: Wake> Drop for PollEntry<W> {
     }
 }
 
-/// Called by C when the file becomes ready.
+/// Called by C when there is news.
 ///
 /// # Safety
 ///
 /// `data` must point at a live `W`.
-unsafe extern "C" fn woken<W: Wake>(data: *mut c_void) {
+pub(super) unsafe extern "C" fn woken<W: Wake>(data: *mut c_void) {
     // SAFETY: By the contract; `W` is `Sync`, and only shared references to it
-    // exist while the entry lives.
+    // exist while C may call.
     unsafe { &*data.cast::<W>() }.wake();
 }

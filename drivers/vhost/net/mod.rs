@@ -166,8 +166,11 @@ impl CharDevice for Net {
 impl Net {
     /// Takes both backends away. C: `vhost_net_stop()`.
     fn stop(item: ArcBorrow<'_, Item>) {
+        // Who closes the device may be anybody.
+        let memory = item.device.check_owner().ok().map(|(_, memory)| memory);
+
         for vring in item.device.vrings() {
-            backend::detach(vring);
+            backend::detach(vring, memory);
         }
     }
 

@@ -15,12 +15,12 @@ use crate::{
         host::{Host, Window},
         iotlb::AddressMap,
         memory::GuestMemory,
-        net::{rx, tx, Env, Outcome},
+        net::{rx, tx, tx_zerocopy, Env, Outcome},
         scratch::Scratch,
         split::SplitQueue,
     },
-    kapi::{eventfd::EventFd, socket::NetSocket},
-    kick::{self, Event},
+    kapi::{eventfd::EventFd, socket::NetSocket, zerocopy::ZeroCopy},
+    kick::{self, Event, Waker},
     stats::Stats,
     vring::{Backend, Io, State, Vring, Waits},
 };
@@ -62,7 +62,7 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Sc
     let State {
         queue,
         table: Some(table),
-        backend: Some(Backend { socket, poll, io }),
+        backend: Some(backend),
         call,
         header,
         log,
@@ -76,6 +76,12 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Sc
         return Outcome::WaitKick;
     }
 
+    let Backend {
+        socket,
+        poll,
+        io,
+        zerocopy,
+    } = backend;
     let memory = &turn.memory;
     let run = Run {
         scratch,
@@ -84,6 +90,7 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Sc
         call: call.as_ref(),
         turn,
         socket,
+        zerocopy,
     };
     if iotlb.is_none() && log.what(queue).is_nothing() {
         poll.stop();
@@ -116,6 +123,7 @@ struct Run<'a> {
     call: Option<&'a EventFd>,
     turn: Turn<'a>,
     socket: &'a NetSocket,
+    zerocopy: &'a mut Option<ZeroCopy<Waker<Net>>>,
 }
 
 impl<'a> Run<'a> {
@@ -147,7 +155,11 @@ impl<'a> Run<'a> {
             Io::Rx(io) => rx::run(queue, env, &mut host, &mut io.for_run(self.turn.memory)),
             Io::Tx(io) => {
                 let mut io = io.for_run(self.header.sock, self.turn.memory);
-                tx::run(queue, env, &mut host, &mut io)
+                let Some(zerocopy) = self.zerocopy else {
+                    return tx::run(queue, env, &mut host, &mut io);
+                };
+                let (mut io, in_flight) = zerocopy.for_run(io);
+                tx_zerocopy::run(queue, env, &mut host, &mut io, in_flight)
             }
         }
     }
