@@ -12,6 +12,7 @@ use vhost_load::session::SessionOptions;
 use vhost_load::vring::{RX, TX};
 use vhost_uapi::features;
 
+use crate::dice::Dice;
 use crate::patience::wait_for;
 use crate::report::{Report, Test};
 use crate::rig::{Rig, BUFFER};
@@ -37,22 +38,6 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
     report.run_on(4, &tests);
 }
 
-/// A small generator, the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn bits(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.rotate_left(23)
-    }
-
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.bits() % sides
-    }
-}
-
 fn changes(node: &Path, seed: u64) -> Result<()> {
     let rig = Rig::new(&SessionOptions {
         node: node.to_owned(),
@@ -62,7 +47,7 @@ fn changes(node: &Path, seed: u64) -> Result<()> {
         ..SessionOptions::default()
     })?;
     let offered = features::from_words(rig.vhost().features_array()?) & !LEFT_ALONE;
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut dice = Dice::new(seed);
     let (mut next, mut packets) = ([0_u16; 2], 0);
     for _ in 0..STEPS {
         match dice.roll(8) {

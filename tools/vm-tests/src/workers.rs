@@ -21,6 +21,7 @@ use nix::unistd::gettid;
 use vhost_load::worker::Worker;
 use vhost_uapi::{EventFd, MemoryRegion, VhostNet};
 
+use crate::dice::Dice;
 use crate::patience::wait_for;
 use crate::report::{Report, Test};
 use crate::stop;
@@ -282,12 +283,9 @@ fn any_order(node: &Path) -> Result<()> {
     let vhost = open(node, Kind::Owner)?;
     let kick = EventFd::new()?;
     let calls = |thread: u64| -> Result<()> {
-        // Any numbers will do, as long as they come again (xorshift).
-        let mut random = 0x9e37_79b9_7f4a_7c15 * (thread + 1);
+        let mut dice = Dice::new(thread);
         for _ in 0..CALLS {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
+            let random = dice.bits();
             let index = u32::from(random & 1 << 32 != 0);
             let result = match random >> 40 & 7 {
                 0 | 1 => vhost.set_owner(),
