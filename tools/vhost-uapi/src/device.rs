@@ -57,6 +57,16 @@ impl VhostNet {
         Ok(Self { file })
     }
 
+    /// Closes the device while others may be in a call on it. What comes later finds `/dev/null` in its place.
+    ///
+    /// # Errors
+    ///
+    /// Those of open(2) and dup3(2).
+    pub fn close_early(&self) -> Result {
+        let null = File::open("/dev/null").context("open /dev/null")?;
+        sys::replace(self.as_fd(), null.as_fd()).context("dup3")
+    }
+
     /// The open file.
     pub(crate) fn file(&self) -> &File {
         &self.file
@@ -216,6 +226,11 @@ impl VhostNet {
     /// `VHOST_GET_VRING_BASE`.
     pub fn vring_base(&self, index: u32) -> Result<u32> {
         self.get_vring(numbers::GET_VRING_BASE, index)
+    }
+
+    /// `VHOST_SET_VRING_ENDIAN`: 1 for a ring that is big-endian.
+    pub fn set_vring_endian(&self, index: u32, big: u32) -> Result {
+        self.set_vring(numbers::SET_VRING_ENDIAN, index, big)
     }
 
     /// `VHOST_SET_VRING_KICK`; nothing unbinds.

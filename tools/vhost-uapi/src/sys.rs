@@ -92,6 +92,13 @@ const fn ioc_size(request: u64) -> usize {
     ((request >> IOC_SIZESHIFT) & IOC_SIZEMASK) as usize
 }
 
+/// dup3(2): closes what `fd` refers to; it refers to what `other` does then.
+pub(crate) fn replace(fd: BorrowedFd<'_>, other: BorrowedFd<'_>) -> nix::Result<()> {
+    // SAFETY: No memory is involved. `fd` stays open, and its owner's, all the time.
+    Errno::result(unsafe { libc::dup3(other.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) })?;
+    Ok(())
+}
+
 /// ioctl(2) with an integer, or nothing, as argument. Values of 64 KiB and more could name memory and are refused.
 pub(crate) fn ioctl_value(fd: BorrowedFd<'_>, request: u64, value: u16) -> nix::Result<i32> {
     // SAFETY: No memory can be mapped at an address below 64 KiB (vm.mmap_min_addr), so that the kernel writes to none.

@@ -18,6 +18,7 @@ pub mod poison;
 pub mod polling;
 pub mod published;
 pub mod pump;
+pub mod races;
 pub mod raw_ring;
 pub mod report;
 pub mod rig;

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
     arrays, clients, dirty_log, disturbed, found, hostile, iotlb, parameters, polling, published,
-    stop, stuck, toggles, windows, workers,
+    races, stop, stuck, toggles, windows, workers,
 };
 
 /// Tests of a vhost-net driver
@@ -68,6 +68,8 @@ enum Command {
     DirtyLog,
     /// Address translation by the owner
     Iotlb,
+    /// Pairs of everything that changes or ends a device, at the same time
+    Races(races::Options),
     /// Interfaces that go down, change and go away
     Disturbed,
     /// The calls of programs that use vhost-net, in their order
@@ -84,6 +86,9 @@ enum Command {
     /// Part of `stop`: have a device open, and kick it
     #[command(hide = true)]
     Holder,
+    /// Part of `races`: own a device with traffic, and change it
+    #[command(hide = true)]
+    RaceOwner(races::Setup),
     /// Part of `workers`: own the device that standard input is
     #[command(hide = true)]
     WorkerProcess {
@@ -154,6 +159,10 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Found => suite("found", &|report| found::run(node, only, report)),
         Command::DirtyLog => suite("dirty-log", &|report| dirty_log::run(node, only, report)),
         Command::Iotlb => suite("iotlb", &|report| iotlb::run(node, only, report)),
+        Command::Races(options) => suite("races", &|report| {
+            races::run(node, only, options, report);
+        }),
+        Command::RaceOwner(setup) => races::owner(node, *setup).map(|()| true),
         Command::Parameters { entries } => parameters::print(node, *entries).map(|()| true),
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),
         Command::WorkerProcess { role, kind } => workers::main(*role, *kind).map(|()| true),

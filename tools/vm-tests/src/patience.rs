@@ -45,7 +45,15 @@ fn slowness(release: &str) -> u32 {
 ///
 /// It does not for [`patience()`].
 pub fn wait_for(condition: impl Fn() -> bool) -> Result<()> {
-    let patience = patience();
+    wait_at_most(patience(), condition)
+}
+
+/// Waits until `condition` holds.
+///
+/// # Errors
+///
+/// It does not for so long.
+pub(crate) fn wait_at_most(patience: Duration, condition: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + patience;
     while !condition() {
         ensure!(Instant::now() < end, "nothing came within {patience:?}");
@@ -56,22 +64,27 @@ pub fn wait_for(condition: impl Fn() -> bool) -> Result<()> {
 
 /// What the devices and workers of this process are at, for a message about something that did not come.
 pub fn what_goes_on() -> String {
+    what_goes_on_in("self")
+}
+
+/// The same for the process of an id.
+pub(crate) fn what_goes_on_in(process: &str) -> String {
     let mut text = String::new();
-    each_file("/proc/self/fdinfo", |_, path| {
+    each_file(&format!("/proc/{process}/fdinfo"), |_, path| {
         let lines = fs::read_to_string(path).unwrap_or_default();
         let line = |line: &str| line.starts_with("vhost-") && !line.ends_with("\t0");
         lines.lines().filter(|text| line(text)).for_each(|line| {
             text += &format!("\n#     {}", line.replace('\t', " "));
         });
     });
-    each_file("/proc/self/task", |tid, task| {
+    each_file(&format!("/proc/{process}/task"), |tid, task| {
         let read = |name: &str| fs::read_to_string(task.join(name)).unwrap_or_default();
         let comm = read("comm");
         let stat = read("stat");
         let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let state = state.get(..1).unwrap_or("?");
         text += &format!("\n#     thread {tid} {}: {state}", comm.trim_end());
-        if comm.starts_with("vhost-") {
+        if comm.starts_with("vhost-") || process != "self" {
             text += &format!(", on CPU, waiting, turns: {}", read("schedstat").trim_end());
             for frame in read("stack").lines() {
                 text += &format!("\n#       {frame}");

@@ -36,6 +36,26 @@ pub fn shape() -> Shape {
     Shape::plain(FRAME as usize) // CAST: 64.
 }
 
+/// A header of `header` zeroes and a frame.
+fn zero_and(shape: &Shape, header: usize) -> Vec<u8> {
+    let (flow, sequence) = (0, 0);
+    let mut frame = Vec::new();
+    shape.write(Stamp { flow, sequence }, &mut frame);
+    let mut packet = vec![0; header];
+    packet.extend(frame);
+    packet
+}
+
+/// A packet of the guest, as it is in its buffer.
+pub(crate) fn packet() -> Vec<u8> {
+    zero_and(&shape(), HEADER as usize) // CAST: 12.
+}
+
+/// A packet for the guest, as the wire takes it.
+pub(crate) fn packet_to_guest() -> Vec<u8> {
+    zero_and(&shape().reversed(), PacketSocket::HEADER_SIZE)
+}
+
 impl Pump {
     /// Starts traffic over both rings.
     pub fn start(mut rx: Side, mut tx: Side, wire: PacketSocket) -> Self {
@@ -119,16 +139,7 @@ impl Side {
     /// A ring whose buffers begin at `base`, all of them free.
     pub fn new(vring: Vring, base: Gpa) -> Self {
         if vring.index == TX {
-            let mut packet = vec![0; HEADER as usize]; // CAST: 12.
-            let mut frame = Vec::new();
-            shape().write(
-                Stamp {
-                    flow: 0,
-                    sequence: 0,
-                },
-                &mut frame,
-            );
-            packet.extend(frame);
+            let packet = packet();
             for slot in 0..u64::from(vring.queue.layout().num) {
                 vring.queue.memory().write(base + slot * STRIDE, &packet);
             }
@@ -165,14 +176,7 @@ impl Side {
 
 /// Sends frames to the guest, and takes those that it sends. An interface that is down refuses both, for as long as it is.
 fn host(wire: &PacketSocket, stop: &AtomicBool) -> Result<()> {
-    let mut packet = vec![0; PacketSocket::HEADER_SIZE];
-    let mut frame = Vec::new();
-    let stamp = Stamp {
-        flow: 0,
-        sequence: 0,
-    };
-    shape().reversed().write(stamp, &mut frame);
-    packet.extend(frame);
+    let packet = packet_to_guest();
     let mut received = [0; 256];
     while !stop.load(Ordering::Relaxed) {
         let sent = wire.send(&packet).unwrap_or(false);

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is left in the system when all processes that had a device are gone: nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{ensure, Context, Result};
+
+use super::field::BALLAST;
+use crate::patience::wait_for;
+use crate::stop::expect_no_worker;
+
+/// The system as it is without devices.
+pub(super) struct Clean {
+    refcnt: String,
+    files: u64,
+    pages: u64,
+    links: BTreeSet<String>,
+}
+
+/// A number behind a word of a file.
+fn number(path: &str, key: &str) -> Result<u64> {
+    let text = fs::read_to_string(path).with_context(|| path.to_owned())?;
+    let words = |line: &str| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(key)).then(|| words.next()?.parse().ok())?
+    };
+    let found = text.lines().find_map(words);
+    found.with_context(|| format!("there is no {key} in {path}"))
+}
+
+/// Open files of all processes.
+fn files() -> Result<u64> {
+    let text = fs::read_to_string("/proc/sys/fs/file-nr")?;
+    let first = text.split_whitespace().next();
+    Ok(first.context("an empty file-nr")?.parse()?)
+}
+
+/// Pages of processes, and of files without a disk.
+fn pages() -> Result<u64> {
+    let sum = ["nr_anon_pages", "nr_shmem"].map(|key| number("/proc/vmstat", key));
+    sum.into_iter().sum()
+}
+
+fn links() -> Result<BTreeSet<String>> {
+    let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    Ok(fs::read_dir("/sys/class/net")?
+        .flatten()
+        .map(name)
+        .collect())
+}
+
+impl Clean {
+    pub(super) fn new(module: &str) -> Result<Self> {
+        Ok(Self {
+            refcnt: format!("/sys/module/{module}/refcnt"),
+            files: files()?,
+            pages: pages()?,
+            links: links()?,
+        })
+    }
+
+    /// Waits until nothing is left of a device and its owner: no worker, no file, no interface, no memory.
+    ///
+    /// # Errors
+    ///
+    /// What is left.
+    pub(super) fn expect(&self) -> Result<()> {
+        wait_for(|| expect_no_worker().is_ok()).or_else(|_| expect_no_worker())?;
+        // The file is not there while the module is not.
+        let users = || fs::read_to_string(&self.refcnt).unwrap_or_else(|_| "0\n".to_owned());
+        wait_for(|| users() == "0\n")
+            .with_context(|| format!("{} users of the module are left", users().trim_end()))?;
+        wait_for(|| files().is_ok_and(|files| files <= self.files))
+            .with_context(|| format!("open files: {:?}, {} before", files(), self.files))?;
+        wait_for(|| links().is_ok_and(|links| links == self.links))
+            .with_context(|| format!("interfaces are left: {:?}", links()))?;
+        let slack = BALLAST as u64 / 2; // CAST: Widens.
+        wait_for(|| pages().is_ok_and(|pages| pages < self.pages + slack))
+            .with_context(|| format!("pages in use: {:?}, {} before", pages(), self.pages))
+    }
+}
+
+/// KiB that neither processes nor the page cache have: what the kernel has, and what it lost.
+pub(super) fn kernel_memory() -> Result<u64> {
+    fs::write("/proc/sys/vm/drop_caches", "3")?;
+    let get = |key| number("/proc/meminfo", key);
+    let others = ["MemFree:", "Cached:", "Buffers:", "AnonPages:"].map(get);
+    let others: u64 = others.into_iter().sum::<Result<u64>>()?;
+    let all = get("MemTotal:")?;
+    ensure!(
+        others <= all,
+        "{others} KiB of {all} KiB are not the kernel's"
+    );
+    Ok(all - others)
+}
