@@ -5,10 +5,10 @@
 
 use crate::{
     engine::{
-        counters::{Counter, Counters, COUNT},
+        counters::{self, Counter, Counters, COUNT},
         split::SplitQueue,
     },
-    kapi::number::Numbers,
+    kapi::number::{Numbers, COUNTS},
 };
 
 /// Numbers beside the counters.
@@ -23,9 +23,11 @@ enum Shown {
     FeaturesHigh,
     /// Acknowledged backend features.
     BackendFeatures,
+    /// What a wake-up costs, see [`Stats::wakeup_ns`].
+    WakeupNs,
 }
 
-const SHOWN: usize = 5;
+const SHOWN: usize = 6;
 
 /// The numbers of one vring. Whoever changes them holds the vring's lock.
 pub(crate) struct Stats {
@@ -45,8 +47,10 @@ impl Stats {
     /// Adds to a counter.
     #[inline(always)]
     pub(crate) fn count(&self, counter: Counter, n: u64) {
-        // CAST: counters are numbered from 0.
-        self.counters.add(counter as usize, n);
+        if COUNTS {
+            // CAST: counters are numbered from 0.
+            self.counters.add(counter as usize, n);
+        }
     }
 
     /// The counters as they are.
@@ -59,13 +63,16 @@ impl Stats {
         for index in 0..COUNT {
             self.counters.set(index, 0);
         }
+        self.set(Shown::WakeupNs, 0);
     }
 
     /// Shows where a run is.
     #[inline(always)]
     pub(crate) fn show_indices(&self, queue: &SplitQueue) {
-        let [avail, used] = queue.indices().map(u64::from);
-        self.set(Shown::Indices, avail | used << 16);
+        if COUNTS {
+            let [avail, used] = queue.indices().map(u64::from);
+            self.set(Shown::Indices, avail | used << 16);
+        }
     }
 
     /// Shows what an ioctl may have changed.
@@ -100,6 +107,17 @@ impl Stats {
     /// Acknowledged backend features.
     pub(crate) fn backend_features(&self) -> u64 {
         self.get(Shown::BackendFeatures)
+    }
+
+    /// Notes how long it took to wake the worker for this vring.
+    pub(crate) fn woken_after(&self, ns: u64) {
+        self.set(Shown::WakeupNs, counters::smooth(self.wakeup_ns(), ns));
+    }
+
+    /// Smoothed mean of the time from a wake-up, the worker being asleep, to the
+    /// run; 0 before the first was measured.
+    pub(crate) fn wakeup_ns(&self) -> u64 {
+        self.get(Shown::WakeupNs)
     }
 
     fn set(&self, what: Shown, value: u64) {

@@ -24,6 +24,7 @@ mod polling;
 mod stats;
 mod table;
 mod vring;
+mod wakeup;
 mod worker;
 
 use kapi::{chrdev, param, zerocopy};

@@ -22,6 +22,7 @@ use crate::{
         user_memory,
         work::{WorkItem, WorkList},
     },
+    wakeup::Stopwatch,
 };
 use kernel::{
     new_condvar, new_mutex,
@@ -61,6 +62,7 @@ pub(crate) struct Worker<W: Work> {
     list: WorkList<W>,
     thread: TaskSlot,
     state: Atomic<u32>,
+    pub(crate) stopwatch: Stopwatch,
     /// Flush tickets drawn.
     drawn: Atomic<u64>,
     /// Flush tickets served. Written under `flush_lock`.
@@ -87,6 +89,7 @@ impl<W: Work> Worker<W> {
                 list: WorkList::new(),
                 thread: TaskSlot::new(),
                 state: Atomic::new(RUNNING),
+                stopwatch: Stopwatch::new(),
                 drawn: Atomic::new(0),
                 served: Atomic::new(0),
                 flush_lock <- new_mutex!((), "Worker::flush_lock"),
@@ -129,6 +132,7 @@ impl<W: Work> Worker<W> {
         if self.state.load(Relaxed) != RUNNING {
             return false;
         }
+        self.stopwatch.wakes();
         if self.list.queue(item, bits) {
             self.thread.wake();
         }
@@ -175,6 +179,7 @@ impl<W: Work> Worker<W> {
         // Before the list is taken: see the top of this file.
         let ticket = self.drawn.load(Acquire);
         if self.list.is_empty() && !self.owes_flush() {
+            self.stopwatch.sleeps();
             return false;
         }
         task::set_running();

@@ -5,6 +5,10 @@
 
 use core::cell::UnsafeCell;
 
+/// Whether the driver counts. A module that does not is built to measure what
+/// counting costs.
+pub(crate) const COUNTS: bool = !cfg!(vnr_no_counters);
+
 /// `N` numbers, on cache lines of their own. Each is read whole; the set is not
 /// of one moment.
 ///

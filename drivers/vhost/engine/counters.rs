@@ -157,3 +157,14 @@ impl Counters {
 fn sum(counters: &[u64]) -> u64 {
     counters.iter().fold(0, |sum, n| sum.wrapping_add(*n))
 }
+
+/// The smoothed mean after the measurement `new`, if it was `mean` before: the
+/// latest has a weight of 1/8. A mean of 0 is no measurement yet, and never the
+/// answer.
+pub fn smooth(mean: u64, new: u64) -> u64 {
+    let next = match mean {
+        0 => new,
+        _ => mean.wrapping_sub(mean / 8).saturating_add(new / 8),
+    };
+    next.max(1)
+}

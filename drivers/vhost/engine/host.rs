@@ -50,6 +50,9 @@ pub struct Window {
 
 /// The surroundings of one run of one vring.
 pub trait Host {
+    /// Whether counting does anything.
+    const COUNTS: bool = true;
+
     /// Adds `n` to a counter of the vring.
     fn count(&mut self, counter: Counter, n: u64);
 

@@ -44,6 +44,8 @@ fn show_vring(name: &str, vring: &Vring<Net>, file: &SeqFile) {
     let window = u64::from(vring.polling.window()).wrapping_mul(1024);
     seq_print!(file, "vhost-{}-window-ns:\t{}\n", name, window);
 
+    seq_print!(file, "vhost-{}-wakeup-ns:\t{}\n", name, stats.wakeup_ns());
+
     let counters = stats.counters();
     seq_print!(file, "vhost-{}-kicks:\t{}\n", name, vring.kicks());
     seq_print!(file, "vhost-{}-runs:\t{}\n", name, counters.runs());

@@ -19,7 +19,7 @@ use crate::{
         scratch::Scratch,
         split::SplitQueue,
     },
-    kapi::{eventfd::EventFd, socket::NetSocket, zerocopy::ZeroCopy},
+    kapi::{eventfd::EventFd, number, socket::NetSocket, zerocopy::ZeroCopy},
     kick::{self, Event, Waker},
     stats::Stats,
     vring::{Backend, Io, State, Vring, Waits},
@@ -28,6 +28,9 @@ use crate::{
 /// Runs `vring`, whose turn it is, once.
 pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) {
     let mut state = vring.lock_for_run();
+    if let Some(ns) = turn.worker.stopwatch.runs() {
+        vring.stats.woken_after(ns);
+    }
 
     let (again, alright) = match serve(turn, &mut state, &vring.stats, scratch) {
         Outcome::WaitKick | Outcome::WaitCompletion => (false, true),
@@ -174,6 +177,8 @@ struct Surroundings<'a, M> {
 }
 
 impl<M: GuestMemory> Host for Surroundings<'_, M> {
+    const COUNTS: bool = number::COUNTS;
+
     #[inline(always)]
     fn count(&mut self, counter: Counter, n: u64) {
         self.stats.count(counter, n);

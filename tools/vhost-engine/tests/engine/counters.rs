@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use vhost_engine::engine::counters::{Counter, Counters, COUNT, NAMES};
+use vhost_engine::engine::counters::{smooth, Counter, Counters, COUNT, NAMES};
 use vhost_engine::engine::host::End;
 
 #[test]
@@ -54,4 +54,16 @@ fn each_end_of_a_window_is_counted_by_its_own_name() {
             "{end:?}"
         );
     }
+}
+
+#[test]
+fn a_mean_begins_with_the_first_measurement_and_follows_the_latest() {
+    assert_eq!(smooth(0, 20_000), 20_000);
+    assert_eq!(smooth(0, 0), 1, "0 is not measured");
+    assert_eq!(smooth(1, 0), 1);
+    let settled = (0..60).fold(20_000, |mean, _| smooth(mean, 80_000));
+    assert!((79_000..=80_000).contains(&settled), "{settled}");
+    let outlier = smooth(20_000, 1_000_000);
+    assert!(outlier < 150_000, "{outlier}");
+    assert_eq!(smooth(u64::MAX, u64::MAX), u64::MAX);
 }
