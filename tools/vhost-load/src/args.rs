@@ -126,6 +126,12 @@ pub struct Options {
     /// One packet each US microseconds
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub pace: u64,
+    /// Make that the mean of random times, whatever came before (a Poisson process)
+    #[arg(long)]
+    pub random: bool,
+    /// Sleep until the next packet is due, in place of waiting on the CPU
+    #[arg(long)]
+    pub doze: bool,
     /// Detach and attach the backend every MS milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub reattach: Option<u64>,

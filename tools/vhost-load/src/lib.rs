@@ -16,6 +16,7 @@ pub mod gate;
 pub mod guest;
 pub mod inject;
 pub mod line;
+pub mod pace;
 pub mod plan;
 pub mod report;
 pub mod rr;

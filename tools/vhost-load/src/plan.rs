@@ -12,6 +12,7 @@ use crate::args::{Options, Xdp};
 use crate::backend::{self, BackendOptions, Kind};
 use crate::frame::{self, Shape, PEER, SIZES};
 use crate::inject::{Emission, Injection};
+use crate::pace::Pace;
 use crate::session::SessionOptions;
 use crate::vring::Cut;
 
@@ -26,8 +27,8 @@ pub struct Plan {
     pub count: u64,
     /// For no longer than this.
     pub duration: Option<Duration>,
-    /// Time from one packet to the next.
-    pub pace: Duration,
+    /// When packets leave.
+    pub pace: Pace,
     /// How long to wait for anything to move.
     pub stall: Duration,
     /// What the guest sends.
@@ -81,7 +82,7 @@ impl Plan {
             )?,
             count,
             duration: options.seconds.map(Duration::from_secs),
-            pace: Duration::from_micros(options.pace),
+            pace: Pace::new(options),
             stall: Duration::from_secs(options.stall),
             shape,
             cut,

@@ -37,6 +37,8 @@ pub struct Report {
     pub ns_per_packet: f64,
     /// CPU time of the worker.
     pub worker_cpu_ns: Option<u64>,
+    /// Time that both vrings polled for, by the device's own counters.
+    pub polled_ns: Option<u64>,
     /// How often a call began a handler, both rings.
     pub handler_runs: u64,
     /// Calls that came while the handler of another was active, both rings.
@@ -147,6 +149,8 @@ impl Report {
         let (kicks, calls) = (rx.kicks() + tx.kicks(), rx.calls() + tx.calls());
         let elapsed_ns = nanos(measured.elapsed);
         let (rx_handler, tx_handler) = (rx.handler(), tx.handler());
+        let counter = |key| session.device.counter(key);
+        let polled = counter("poll-ns-won").zip(counter("poll-ns-lost"));
         let percent = |percent| percentile(&measured.latencies, percent);
         Self {
             mode,
@@ -159,6 +163,7 @@ impl Report {
             elapsed_ns,
             ns_per_packet: per(elapsed_ns, packets),
             worker_cpu_ns: measured.worker_cpu.map(nanos),
+            polled_ns: polled.map(|(won, lost)| won + lost),
             handler_runs: rx_handler.runs + tx_handler.runs,
             calls_inside: rx_handler.calls_inside + tx_handler.calls_inside,
             tx_kicks: tx.kicks(),

@@ -17,11 +17,12 @@ use crate::failure::{Failure, Patience};
 use crate::frame::{Shape, Stamp};
 use crate::guest::{RxHalf, TxHalf};
 use crate::inject::{Fault, Injection};
+use crate::pace::Pacer;
 use crate::plan::Plan;
 use crate::report::{Measured, Report};
 use crate::run::{self, Mode, Station, Stopper};
 use crate::session::Session;
-use crate::wire::{self, Wire};
+use crate::wire::Wire;
 
 /// How long to wait for a call before looking around.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -104,7 +105,7 @@ struct Guest<'a> {
     checker: Checker,
     shape: Shape,
     until: Option<Instant>,
-    due: Instant,
+    pacer: Pacer,
 }
 
 impl<'a> Guest<'a> {
@@ -122,7 +123,7 @@ impl<'a> Guest<'a> {
             checker: Checker::new(options.flows),
             shape: plan.shape.reversed(),
             until: plan.duration.map(|duration| now + duration),
-            due: now,
+            pacer: plan.pace.start(),
         }
     }
 
@@ -181,7 +182,7 @@ impl<'a> Guest<'a> {
             if under_way >= self.outstanding {
                 continue;
             }
-            self.due = wire::pace(self.due, self.plan.pace);
+            self.pacer.wait();
             let flow = number as u32; // CAST: At most 256 flows.
             self.tx.push(Stamp { flow, sequence }, false)?;
             self.departures.insert((flow, sequence), Instant::now());

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use vhost_driver::{Gpa, GuestMemory, Indirect, RingFeatures, RingLayout, Virtqueue};
 use vhost_uapi::{features, MemoryRegion, VhostNet, VringAddr};
 
@@ -93,6 +93,18 @@ impl Device {
             self.vhost.set_backend(index, None)?;
         }
         Ok(())
+    }
+
+    /// A counter of both vrings together, by its key in `/proc/PID/fdinfo/FD`. Nothing for a device without it.
+    pub fn counter(&self, key: &str) -> Option<u64> {
+        let fd = self.vhost.as_fd().as_raw_fd();
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+        let of = |ring: &str| {
+            let key = format!("vhost-{ring}-{key}:");
+            let value = text.lines().find_map(|line| line.strip_prefix(&key))?;
+            value.trim().parse::<u64>().ok()
+        };
+        Some(of("rx")? + of("tx")?)
     }
 
     /// Reads where the device is in a detached ring, and has it go on from there.

@@ -16,11 +16,12 @@ use crate::frame::Stamp;
 use crate::gate::Gate;
 use crate::guest::TxHalf;
 use crate::inject::Emission;
+use crate::pace::Pacer;
 use crate::plan::Plan;
 use crate::report::{Measured, Report};
 use crate::run::{self, Mode, Station, Stopper};
 use crate::session::Session;
-use crate::wire::{self, Wire};
+use crate::wire::Wire;
 
 /// How long to wait for a call before looking around.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -142,7 +143,7 @@ struct Sender<'a> {
     gate: &'a Gate,
     nth: u64,
     until: Option<Instant>,
-    due: Instant,
+    pacer: Pacer,
 }
 
 impl<'a> Sender<'a> {
@@ -154,7 +155,7 @@ impl<'a> Sender<'a> {
             gate,
             nth: 0,
             until: plan.duration.map(|duration| now + duration),
-            due: now,
+            pacer: plan.pace.start(),
         }
     }
 
@@ -163,7 +164,7 @@ impl<'a> Sender<'a> {
         let start = Instant::now();
         let mut patience = Patience::new(self.plan.stall);
         let stream = self.plan.options.stream;
-        let eager = stream || !self.plan.pace.is_zero();
+        let eager = stream || self.plan.pace.is_paced();
         let when = if stream {
             CallWhen::Next
         } else {
@@ -211,13 +212,13 @@ impl<'a> Sender<'a> {
     fn fill(&mut self) -> Result<u64, Failure> {
         let whole = self.tx.vring().queue.layout().num;
         let batch = self.plan.options.batch.unwrap_or(u32::from(whole));
-        let most = if self.plan.pace.is_zero() { batch } else { 1 };
+        let most = if self.plan.pace.is_paced() { 1 } else { batch };
         let mut added = 0;
         while added < u64::from(most) && !self.is_done() && self.gate.has_room() {
             if !self.tx.has_room() && self.tx.reap(whole.div_ceil(2))? == 0 {
                 break;
             }
-            self.due = wire::pace(self.due, self.plan.pace);
+            self.pacer.wait();
             let Emission { sequence, corrupt } = Emission::new(self.nth, self.plan.injection);
             self.gate.sent(1);
             self.tx.push(Stamp { flow: 0, sequence }, corrupt)?;

@@ -8,6 +8,7 @@ use crate::frame::{self, Found, Shape, Stamp};
 use crate::gate::Gate;
 use crate::inject::{self, Emission, Injection};
 use crate::line::{Line, SOCKET_BUFFER};
+use crate::pace::Pace;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,8 +38,8 @@ pub struct Sending {
     pub count: u64,
     /// Not longer than this.
     pub until: Option<Instant>,
-    /// Time from one to the next; 0 is as fast as it goes.
-    pub pace: Duration,
+    /// When each leaves.
+    pub pace: Pace,
     /// A fault to make.
     pub injection: Option<Injection>,
     /// Whether each frame is written anew; if not, all are the same.
@@ -102,7 +103,7 @@ impl Wire {
         let total = Emission::total(sending.count, sending.injection);
         let mut packet = Outgoing::new(&shape, self.line.header_size());
         let mut patience = Patience::new(sending.patience);
-        let mut due = Instant::now();
+        let mut pace = sending.pace.start();
         let mut nth = 0;
         while nth < total && !stop.load(Ordering::Relaxed) {
             if sending.until.is_some_and(|until| Instant::now() >= until) {
@@ -113,7 +114,7 @@ impl Wire {
                 continue;
             }
             patience.progress();
-            due = pace(due, sending.pace);
+            pace.wait();
             if sending.verified || nth == 0 {
                 packet.fill(&shape, Emission::new(nth, sending.injection));
             }
@@ -222,15 +223,4 @@ impl Outgoing {
         self.bytes.truncate(self.header_size);
         self.bytes.extend_from_slice(&self.frame);
     }
-}
-
-/// Waits, on the CPU, until `due`; returns when the next packet is due. Lost time is not made up for.
-pub fn pace(due: Instant, every: Duration) -> Instant {
-    if every.is_zero() {
-        return due;
-    }
-    while Instant::now() < due {
-        std::hint::spin_loop();
-    }
-    due.max(Instant::now()) + every
 }
