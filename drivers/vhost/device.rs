@@ -386,6 +386,7 @@ impl<W: Work> Device<W> {
 
     /// Serves the ioctls that an administrator may use. Takes no lock that the
     /// owner can keep.
+    #[inline(never)]
     fn polling_ioctl(&self, cmd: u32, arg: usize) -> Result {
         self.check_owner_or_admin()?;
         let index = Self::read_index(arg)?;
@@ -398,7 +399,7 @@ impl<W: Work> Device<W> {
             ioctl::GET_POLL => ioctl::write(arg, &polling.raw(index.raw())),
             ioctl::SET_POLL => {
                 let settings = polling::parse(ioctl::read(arg)?)?;
-                self.while_owned(|| polling.set(settings))
+                self.while_owned(|| polling.set(&settings))
             }
             _ => {
                 let window = ioctl::read_state(arg)?;

@@ -53,6 +53,12 @@ impl Stats {
         }
     }
 
+    /// A counter as it is.
+    pub(crate) fn get(&self, counter: Counter) -> u64 {
+        // CAST: counters are numbered from 0.
+        self.counters.get(counter as usize)
+    }
+
     /// The counters as they are.
     pub(crate) fn counters(&self) -> Counters {
         self.counters.all().into()
@@ -85,18 +91,18 @@ impl Stats {
 
     /// Entries of the ring; it has one before it gets more.
     pub(crate) fn size(&self) -> u64 {
-        self.get(Shown::Size).max(1)
+        self.shown(Shown::Size).max(1)
     }
 
     /// The avail index as last read, and the used index as last written.
     pub(crate) fn indices(&self) -> [u64; 2] {
-        let both = self.get(Shown::Indices);
+        let both = self.shown(Shown::Indices);
         [both & 0xffff, both >> 16]
     }
 
     /// Acknowledged features, bits 0 to 63 and above.
     pub(crate) fn features(&self) -> [u64; 2] {
-        [Shown::Features, Shown::FeaturesHigh].map(|what| self.get(what))
+        [Shown::Features, Shown::FeaturesHigh].map(|what| self.shown(what))
     }
 
     /// Shows the acknowledged backend features.
@@ -106,7 +112,7 @@ impl Stats {
 
     /// Acknowledged backend features.
     pub(crate) fn backend_features(&self) -> u64 {
-        self.get(Shown::BackendFeatures)
+        self.shown(Shown::BackendFeatures)
     }
 
     /// Notes how long it took to wake the worker for this vring.
@@ -117,7 +123,7 @@ impl Stats {
     /// Smoothed mean of the time from a wake-up, the worker being asleep, to the
     /// run; 0 before the first was measured.
     pub(crate) fn wakeup_ns(&self) -> u64 {
-        self.get(Shown::WakeupNs)
+        self.shown(Shown::WakeupNs)
     }
 
     fn set(&self, what: Shown, value: u64) {
@@ -125,7 +131,7 @@ impl Stats {
         self.shown.set(what as usize, value);
     }
 
-    fn get(&self, what: Shown) -> u64 {
+    fn shown(&self, what: Shown) -> u64 {
         // CAST: numbered from 0.
         self.shown.get(what as usize)
     }

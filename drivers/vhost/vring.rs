@@ -180,6 +180,7 @@ pub(crate) struct Vring<W: Work> {
     state: Mutex<State<W>>,
     /// Those outside the worker who wait for the lock.
     waiters: Atomic<i32>,
+    #[pin]
     pub(crate) polling: Polling,
     /// Kicks received.
     kicks: Atomic<u64>,
@@ -195,7 +196,7 @@ impl<W: Work> Vring<W> {
         pin_init!(Self {
             state <- new_mutex!(State::new(), "Vring::state"),
             waiters: Atomic::new(0),
-            polling: Polling::new(),
+            polling <- Polling::new(),
             kicks: Atomic::new(0),
             stats: Stats::new(),
             backend_name <- new_mutex!(SocketName::NONE, "Vring::backend_name"),
@@ -257,6 +258,7 @@ impl<W: Work> Vring<W> {
     }
 
     /// Takes out all that the owner gave. The backend is gone by now.
+    #[inline(never)]
     pub(crate) fn reset(&self) {
         let mut state = self.lock();
         let old = mem::replace(&mut *state, State::new());

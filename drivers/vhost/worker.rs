@@ -18,6 +18,7 @@ use crate::{
     kapi::{
         clock,
         owner::{self, OwnerMemory, OwnerMm},
+        process::Process,
         task::{self, Kind, Runner, Task, TaskSlot},
         user_memory,
         work::{WorkItem, WorkList},
@@ -63,6 +64,10 @@ pub(crate) struct Worker<W: Work> {
     thread: TaskSlot,
     state: Atomic<u32>,
     pub(crate) stopwatch: Stopwatch,
+    /// The process that the devices serve.
+    owner: Process,
+    /// The thread found nothing to do, and nothing has run since.
+    slept: Atomic<u32>,
     /// Flush tickets drawn.
     drawn: Atomic<u64>,
     /// Flush tickets served. Written under `flush_lock`.
@@ -83,6 +88,7 @@ impl<W: Work> Worker<W> {
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let scratch = user_memory::new_scratch()?;
+        let owner = Process::current()?;
 
         Arc::pin_init(
             pin_init!(Self {
@@ -90,6 +96,8 @@ impl<W: Work> Worker<W> {
                 thread: TaskSlot::new(),
                 state: Atomic::new(RUNNING),
                 stopwatch: Stopwatch::new(),
+                owner,
+                slept: Atomic::new(0),
                 drawn: Atomic::new(0),
                 served: Atomic::new(0),
                 flush_lock <- new_mutex!((), "Worker::flush_lock"),
@@ -155,6 +163,23 @@ impl<W: Work> Worker<W> {
         !self.list.is_empty() || self.owes_flush()
     }
 
+    /// Whether the thread was woken since it last did some work, which begins
+    /// now.
+    #[inline]
+    pub(crate) fn has_slept(&self) -> bool {
+        // Its own thread alone changes it.
+        let slept = self.slept.load(Relaxed) != 0;
+        if slept {
+            self.slept.store(0, Relaxed);
+        }
+        slept
+    }
+
+    /// The process that the devices serve, that of the creator of the worker.
+    pub(crate) fn owner(&self) -> &Process {
+        &self.owner
+    }
+
     /// Whether a flush ticket is not served.
     #[inline]
     fn owes_flush(&self) -> bool {
@@ -180,6 +205,7 @@ impl<W: Work> Worker<W> {
         let ticket = self.drawn.load(Acquire);
         if self.list.is_empty() && !self.owes_flush() {
             self.stopwatch.sleeps();
+            self.slept.store(1, Relaxed);
             return false;
         }
         task::set_running();

@@ -21,6 +21,7 @@
 #include <uapi/linux/virtio_ring.h>
 
 struct file;
+struct pid;
 struct ptr_ring;
 struct socket;
 struct task_struct;
@@ -88,6 +89,28 @@ u16 vnr_param_max_mem_regions(void);
 int vnr_param_max_iotlb_entries(void);
 bool vnr_param_fork_from_owner_default(void);
 bool vnr_param_zerocopytx(void);
+
+/* --- polling.c --- */
+
+/* The parameters that a device begins with, as struct vhost_net_rs_poll. */
+struct vnr_poll_defaults {
+	u32 window;
+	u32 policy;
+	u32 flags;
+	u32 start_rate;
+	u32 stop_idle;
+};
+
+void vnr_param_poll(struct vnr_poll_defaults *out);
+/* The parameter "poll_max_us", 0 for no limit. */
+u32 vnr_param_poll_max_us(void);
+/* No other task wants this CPU. */
+bool vnr_single_task_running(void);
+/* The current process; vnr_put_process() lets it go. */
+struct pid *vnr_current_process(void);
+void vnr_put_process(struct pid *process);
+/* A thread of the process, but for the kernel's in it, is on a CPU. */
+bool vnr_process_runs(struct pid *process);
 
 /* --- segments of user memory --- */
 

@@ -6,4 +6,5 @@
 #include <linux/ptr_ring.h>
 #include <linux/sched/vhost_task.h>
 #include <linux/virtio_ring.h>
+#include <uapi/linux/vhost_net_rs.h>
 #include <vhost_net_rs/helpers.h>

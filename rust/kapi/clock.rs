@@ -31,6 +31,13 @@ pub(crate) fn signal_pending() -> bool {
     unsafe { bindings::vnr_signal_pending() }
 }
 
+/// Whether no other task wants this CPU.
+#[inline]
+pub(crate) fn single_task_running() -> bool {
+    // SAFETY: The helper takes nothing and works in any context.
+    unsafe { bindings::vnr_single_task_running() }
+}
+
 /// Lets another task run if one wants this CPU. Sleeps.
 #[inline]
 pub(crate) fn cond_resched() {

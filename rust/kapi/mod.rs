@@ -23,6 +23,7 @@ pub(crate) mod module;
 pub(crate) mod number;
 pub(crate) mod owner;
 pub(crate) mod param;
+pub(crate) mod process;
 pub(crate) mod socket;
 pub(crate) mod tap;
 pub(crate) mod task;

@@ -6,6 +6,8 @@
 
 use super::task::Kind;
 use crate::bindings;
+use crate::engine::policy::Policy;
+use crate::engine::policy::Settings;
 use core::num::NonZeroUsize;
 use core::slice;
 use kernel::prelude::*;
@@ -36,6 +38,33 @@ pub(crate) fn max_iotlb_entries() -> Option<NonZeroUsize> {
     // SAFETY: The helper takes nothing.
     let entries = unsafe { bindings::vnr_param_max_iotlb_entries() };
     NonZeroUsize::new(usize::try_from(entries).unwrap_or(0))
+}
+
+/// How a device polls unless it is told, parameters `poll_us`, `poll_policy`,
+/// `poll_competitor`, `poll_guest`, `poll_start_rate` and `poll_stop_idle`.
+pub(crate) fn poll_defaults() -> Settings {
+    let mut raw = bindings::vnr_poll_defaults::default();
+    // SAFETY: The helper writes one structure.
+    unsafe { bindings::vnr_param_poll(&mut raw) };
+    Settings {
+        // Only policies can be set.
+        policy: Policy::from_number(raw.policy).unwrap_or(Policy::Fixed),
+        window: raw.window,
+        competitor: raw.flags & bindings::VHOST_NET_RS_POLL_COMPETITOR != 0,
+        guest: raw.flags & bindings::VHOST_NET_RS_POLL_GUEST != 0,
+        start_rate: raw.start_rate,
+        stop_idle: raw.stop_idle,
+    }
+}
+
+/// The longest time to poll in vain in units of 1,024 ns, parameter
+/// `poll_max_us`.
+pub(crate) fn poll_max() -> u32 {
+    // SAFETY: The helper takes nothing.
+    match unsafe { bindings::vnr_param_poll_max_us() } {
+        0 => u32::MAX,
+        max => max,
+    }
 }
 
 /// What the thread of a worker belongs to unless the owner chooses, parameter

@@ -106,6 +106,7 @@ impl Adaptive {
 
     /// The window that would have been the cheapest for the waits that are
     /// remembered. The shortest of several.
+    #[inline(never)]
     fn cheapest(&self, price: u64, ceiling: u64) -> Option<u64> {
         if self.count == 0 {
             return None;
@@ -113,7 +114,7 @@ impl Adaptive {
         let (mut longer, mut polled) = (u64::from(self.count), 0_u64);
         let (mut least, mut window) = (longer.saturating_mul(price), 0);
 
-        for (bin, edge) in self.bins.iter().zip(EDGES) {
+        for (bin, &edge) in self.bins.iter().zip(&EDGES) {
             let edge = edge.min(ceiling);
             let count = u64::from(bin.count);
             // The ceiling may lie within a bin.
@@ -134,6 +135,7 @@ impl Adaptive {
     }
 
     /// Learns from a wait, when a wake-up cost `price` nanoseconds.
+    #[inline(never)]
     pub fn learn(&mut self, wait: Wait, price: u64) {
         let [first, most] = CREDIT;
         let credit = self.credit.unwrap_or(price.saturating_mul(first));
@@ -147,8 +149,8 @@ impl Adaptive {
         if self.count >= MEMORY {
             self.forget();
         }
-        let mut bins = self.bins.iter_mut().zip(EDGES);
-        if let Some((bin, _)) = bins.find(|(_, edge)| wait.length <= *edge) {
+        let mut bins = self.bins.iter_mut().zip(&EDGES);
+        if let Some((bin, _)) = bins.find(|(_, edge)| wait.length <= **edge) {
             let sum = wait.length.saturating_mul(WEIGHT.into());
             bin.count = bin.count.saturating_add(WEIGHT);
             bin.sum = bin.sum.saturating_add(sum);

@@ -5,9 +5,7 @@
 use super::host::End;
 use super::host::Watch;
 use super::host::Window;
-
-/// Nanoseconds of a unit in which windows are given (C: `busy_clock()`).
-const UNIT: u64 = 1024;
+use super::policy::UNIT;
 
 /// Looks until something shows or `window` units of 1,024 ns are over.
 ///
@@ -37,6 +35,9 @@ pub fn spin<W: Watch>(watch: &W, window: u64) -> Window {
         }
         if watch.wanted() {
             break End::Waiter;
+        }
+        if let Some(end) = watch.hindered(now) {
+            break end;
         }
         if (watch.socket_ready() && !watch.rx_empty()) || !watch.tx_empty() {
             break End::Packet;

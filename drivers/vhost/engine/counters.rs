@@ -54,6 +54,8 @@ counters! {
     left_empty, LeftEmpty = "left-empty",
     /// Runs ended: other work of the worker interrupted a window.
     left_work, LeftWork = "left-work",
+    /// Runs ended: the vring polls continuously, others have their turn.
+    left_turn, LeftTurn = "left-turn",
     /// tx runs ended: the socket took no more.
     left_full, LeftFull = "left-full",
     /// tx runs ended: there was no memory for a batch.
@@ -75,9 +77,10 @@ counters! {
     /// Busy-poll windows ended by other work of the worker, this vring having
     /// nothing to do.
     poll_interrupted, PollInterrupted = "poll-interrupted",
-    /// Nanoseconds in windows that count as won.
+    /// Nanoseconds in windows that count as won, and of continuous polling
+    /// before a look that found something.
     poll_ns_won, PollNsWon = "poll-ns-won",
-    /// Nanoseconds in all other windows.
+    /// Nanoseconds in all other windows, and of other continuous polling.
     poll_ns_lost, PollNsLost = "poll-ns-lost",
     /// Windows ended by a packet.
     poll_end_packet, PollEndPacket = "poll-end-packet",
@@ -89,6 +92,10 @@ counters! {
     poll_end_resched, PollEndResched = "poll-end-resched",
     /// Windows ended by a signal for the worker.
     poll_end_signal, PollEndSignal = "poll-end-signal",
+    /// Windows ended because another task wanted the CPU, as was asked for.
+    poll_end_competitor, PollEndCompetitor = "poll-end-competitor",
+    /// Windows ended because no thread of the owner ran, as was asked for.
+    poll_end_guest, PollEndGuest = "poll-end-guest",
     /// Windows ended by somebody who waits for a lock of the run, or by a new
     /// length of the window.
     poll_end_waiter, PollEndWaiter = "poll-end-waiter",
@@ -125,7 +132,13 @@ counters! {
 impl Counters {
     /// Runs that ended in the queue of the worker.
     pub fn requeues(&self) -> u64 {
-        sum(&[self.left_weight, self.left_work, self.left_memory])
+        let ends = [
+            self.left_weight,
+            self.left_work,
+            self.left_turn,
+            self.left_memory,
+        ];
+        sum(&ends)
     }
 
     /// Runs of the loop that have ended.

@@ -18,28 +18,48 @@ pub enum End {
     Resched,
     /// A signal waits for the worker.
     Signal,
+    /// Another task could run on this CPU, and is to be left it.
+    Competitor,
+    /// No thread of the owner runs that could make work.
+    Guest,
+    /// There was no window: the vring polls continuously, and others have their
+    /// turn now.
+    Turn,
     /// Somebody waits for a lock of this run, or gave the window a new length.
     Waiter,
 }
 
 impl End {
     /// The counter of windows that ended so.
-    pub fn counter(self) -> Counter {
-        match self {
+    pub fn counter(self) -> Option<Counter> {
+        let counter = match self {
             Self::Time => Counter::PollEndTime,
             Self::Packet => Counter::PollEndPacket,
             Self::Work => Counter::PollEndWork,
             Self::Resched => Counter::PollEndResched,
             Self::Signal => Counter::PollEndSignal,
             Self::Waiter => Counter::PollEndWaiter,
+            Self::Competitor => Counter::PollEndCompetitor,
+            Self::Guest => Counter::PollEndGuest,
+            Self::Turn => return None,
+        };
+        Some(counter)
+    }
+
+    /// What a run counts as that ends after such a window, if it queues again.
+    pub fn requeues(self) -> Option<Counter> {
+        match self {
+            Self::Work => Some(Counter::LeftWork),
+            Self::Turn => Some(Counter::LeftTurn),
+            _ => None,
         }
     }
 }
 
 /// A busy-poll window that is over.
 ///
-/// After [`End::Work`] the run looks once more, then queues again instead of
-/// enabling kicks; after any other it waits for a kick.
+/// After [`End::Work`] and [`End::Turn`] the run looks once more, then queues
+/// again instead of enabling kicks; after any other it waits for a kick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Why it ended.
@@ -82,6 +102,8 @@ pub trait Watch {
     fn signal_pending(&self) -> bool;
     /// Somebody outside the worker waits for a lock that this run holds.
     fn wanted(&self) -> bool;
+    /// Why to stop at `now`, whatever the window is.
+    fn hindered(&self, now: u64) -> Option<End>;
     /// Any device of this worker has work (C: `vhost_vq_has_work()`).
     fn has_work(&self) -> bool;
     /// The socket has a packet for the guest.

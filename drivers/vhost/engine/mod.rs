@@ -23,8 +23,8 @@
 //! | 4 | `batch`, `translate`, `host` |
 //! | 3 | `split`, `desc`, `scratch`, `miss` |
 //! | 2 | `memory`, `iotlb` |
-//! | 1 | `error` |
-//! | 0 | `adaptive`, `addr`, `layout`, `features`, `budget`, `continuous`, `counters`, `notify`, `policy` |
+//! | 1 | `error`, `policy` |
+//! | 0 | `adaptive`, `addr`, `layout`, `features`, `budget`, `continuous`, `counters`, `notify` |
 
 #![forbid(unsafe_code)]
 

@@ -43,6 +43,7 @@ fn show_vring(name: &str, vring: &Vring<Net>, file: &SeqFile) {
     // In units of 1,024 ns.
     let window = u64::from(vring.polling.window()).wrapping_mul(1024);
     seq_print!(file, "vhost-{}-window-ns:\t{}\n", name, window);
+    show_polling(name, vring, file);
 
     seq_print!(file, "vhost-{}-wakeup-ns:\t{}\n", name, stats.wakeup_ns());
 
@@ -56,4 +57,19 @@ fn show_vring(name: &str, vring: &Vring<Net>, file: &SeqFile) {
     for (key, value) in counters::NAMES.iter().zip(counters.values()) {
         seq_print!(file, "vhost-{}-{}:\t{}\n", name, key, value);
     }
+}
+
+fn show_polling(name: &str, vring: &Vring<Net>, file: &SeqFile) {
+    let settings = vring.polling.settings();
+    let policy = settings.policy.name();
+    seq_print!(file, "vhost-{}-policy:\t{}\n", name, policy);
+    let options = match (settings.competitor, settings.guest) {
+        (false, false) => "none",
+        (true, false) => "competitor",
+        (false, true) => "guest",
+        (true, true) => "competitor guest",
+    };
+    seq_print!(file, "vhost-{}-poll-options:\t{}\n", name, options);
+    let chosen = vring.polling.chosen();
+    seq_print!(file, "vhost-{}-adaptive-ns:\t{}\n", name, chosen);
 }

@@ -71,12 +71,14 @@ impl Work for Net {
         } else {
             (tx, TX)
         };
+        let slept = worker.has_slept();
+        for vring in [rx, tx] {
+            vring.polling.woken(slept, &vring.stats);
+        }
         let turn = Turn {
             item,
             worker,
             index,
-            version: vring.polling.version(),
-            window: vring.polling.window(),
             memory,
         };
         run::handle(turn, vring, scratch);

@@ -6,20 +6,26 @@ use super::{Item, Net, RX, TX};
 use crate::{
     engine::{
         busy_poll,
-        host::{Watch, Window},
+        host::{End, Watch, Window},
         memory::GuestMemory,
+        policy::{Plan, Settings},
         split::SplitQueue,
     },
     kapi::{
         clock::{self, MigrateDisabled},
         owner::OwnerMemory,
+        param,
         socket::NetSocket,
     },
     kick::{self, Event},
     vring::{Backend, Io, Locked, Vring},
     worker::Worker,
 };
+use core::cell::Cell;
 use kernel::sync::ArcBorrow;
+
+/// Nanoseconds between looks at the threads of the owner.
+const GUEST_LOOK: u64 = 8192;
 
 /// Whose turn it is.
 #[derive(Clone, Copy)]
@@ -28,10 +34,6 @@ pub(super) struct Turn<'a> {
     pub(super) worker: &'a Worker<Net>,
     /// The vring: [`RX`] or [`TX`].
     pub(super) index: usize,
-    /// Its busy-poll window, in units of 1,024 ns.
-    pub(super) window: u32,
-    /// Of what was set about its polling, see `Polling::version`.
-    pub(super) version: u32,
     pub(super) memory: OwnerMemory,
 }
 
@@ -43,16 +45,53 @@ pub(super) struct Poller<'a> {
 }
 
 impl Poller<'_> {
-    /// Polls the socket and both rings until something shows or the window
-    /// closes. `own` is the virtqueue of the run, and `mem` its memory. `None`
-    /// if there is no window, or the other vring is in use.
+    /// Does what is planned for a vring that has nothing to do. `own` is the
+    /// virtqueue of the run, and `mem` its memory. `None` if it is to sleep.
+    pub(super) fn poll<M: GuestMemory>(&self, own: &SplitQueue, mem: &M) -> Option<Window> {
+        let Vring { polling, stats, .. } = self.vring();
+        // Before the rest: what is set later ends the window.
+        let version = polling.version();
+        let settings = polling.settings().capped(param::poll_max());
+        let limits = Limits::new(version, &settings);
+
+        match polling.plan(&settings, stats) {
+            Plan::Sleep => None,
+            Plan::Poll(units) => {
+                let window = self.spin(own, mem, &limits, units)?;
+                let found = matches!(window.end, End::Packet | End::Work);
+                polling.polled(window.ns, found, stats);
+                Some(window)
+            }
+            Plan::Turn(_) if limits.hinder(self.turn.worker, 0).is_some() => {
+                polling.stop(stats);
+                None
+            }
+            Plan::Turn(ns) => Some(Window { end: End::Turn, ns }),
+        }
+    }
+
+    fn vring(&self) -> &Vring<Net> {
+        let [rx, tx] = self.turn.item.device.vrings();
+        if self.turn.index == RX {
+            rx
+        } else {
+            tx
+        }
+    }
+
+    /// Polls the socket and both rings until something shows or `units` are
+    /// over. `None` if the other vring is in use.
     ///
     /// The other vring is tried, never waited for: a lock order between the
     /// two runs could not be kept.
-    pub(super) fn poll<M: GuestMemory>(&self, own: &SplitQueue, mem: &M) -> Option<Window> {
-        if self.turn.window == 0 {
-            return None;
-        }
+    #[inline(never)]
+    fn spin<M: GuestMemory>(
+        &self,
+        own: &SplitQueue,
+        mem: &M,
+        limits: &Limits,
+        units: u64,
+    ) -> Option<Window> {
         let [rx, tx] = self.turn.item.device.vrings();
         let (paired, paired_index) = if self.turn.index == RX {
             (tx, TX)
@@ -74,9 +113,10 @@ impl Poller<'_> {
                 own,
                 mem,
                 other: usable.then_some(&other),
+                limits,
             };
             let _pinned = MigrateDisabled::new();
-            let window = busy_poll::spin(&watch, self.turn.window.into());
+            let window = busy_poll::spin(&watch, units);
             (window, watch.socket_ready())
         };
         if usable {
@@ -89,6 +129,7 @@ impl Poller<'_> {
     ///
     /// C: `vhost_net_busy_poll_try_queue()`. An rx ring without data to put
     /// into it needs no run, so kicks come back on.
+    #[inline(never)]
     fn hand_over(&self, other: &mut Locked<'_, Net>, index: usize, socket_ready: bool) {
         let wanted = index == TX || socket_ready;
 
@@ -111,6 +152,42 @@ impl Poller<'_> {
     }
 }
 
+/// What ends a window before its time.
+struct Limits {
+    /// What `Polling::version` was.
+    version: u32,
+    gives_way: bool,
+    guest: bool,
+    /// When the threads of the owner are to be looked at.
+    next: Cell<u64>,
+}
+
+impl Limits {
+    fn new(version: u32, settings: &Settings) -> Self {
+        Self {
+            version,
+            gives_way: settings.gives_way(),
+            guest: settings.guest,
+            next: Cell::new(0),
+        }
+    }
+
+    /// Why not to poll at `now`.
+    #[inline]
+    fn hinder(&self, worker: &Worker<Net>, now: u64) -> Option<End> {
+        if self.gives_way && !clock::single_task_running() {
+            return Some(End::Competitor);
+        }
+        if self.guest && now >= self.next.get() {
+            self.next.set(now.saturating_add(GUEST_LOOK));
+            if !worker.owner().runs() {
+                return Some(End::Guest);
+            }
+        }
+        None
+    }
+}
+
 /// What the loop looks at.
 struct View<'a, M> {
     poller: &'a Poller<'a>,
@@ -119,6 +196,7 @@ struct View<'a, M> {
     own: &'a SplitQueue,
     mem: &'a M,
     other: Option<&'a Locked<'a, Net>>,
+    limits: &'a Limits,
 }
 
 impl<M: GuestMemory> View<'_, M> {
@@ -153,11 +231,15 @@ impl<M: GuestMemory> Watch for View<'_, M> {
 
     #[inline]
     fn wanted(&self) -> bool {
-        let Turn { index, version, .. } = self.poller.turn;
-        let own = if index == RX { self.rx } else { self.tx };
+        let own = self.poller.vring();
 
         // A window that was set anew counts at once.
-        self.rx.wanted() || self.tx.wanted() || own.polling.version() != version
+        self.rx.wanted() || self.tx.wanted() || own.polling.version() != self.limits.version
+    }
+
+    #[inline]
+    fn hindered(&self, now: u64) -> Option<End> {
+        self.limits.hinder(self.poller.turn.worker, now)
     }
 
     #[inline]

@@ -25,6 +25,9 @@
 /* Sleep when no thread of the owner runs that could make work. */
 #define VHOST_NET_RS_POLL_GUEST (1 << 1)
 
+/* The longest stop_idle_us. */
+#define VHOST_NET_RS_POLL_MAX_STOP_IDLE 1000000
+
 struct vhost_net_rs_poll {
 	/* The vring: 0 for rx, 1 for tx. */
 	__u32 index;
@@ -32,7 +35,7 @@ struct vhost_net_rs_poll {
 	__u32 policy;
 	/* VHOST_NET_RS_POLL_COMPETITOR and so on. */
 	__u32 flags;
-	/* Continuous: events per millisecond; 0 is never. */
+	/* Continuous: packets per millisecond; 0 is never. */
 	__u32 start_rate;
 	/* Continuous: microseconds; 0 takes the module's default. */
 	__u32 stop_idle_us;

@@ -178,16 +178,25 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// Counts a window, after which this vring has something to do or not.
     pub(super) fn polled(&mut self, window: Window, found: bool) {
         let Window { end, ns } = window;
+        if end == End::Turn {
+            let time = if found {
+                Counter::PollNsWon
+            } else {
+                Counter::PollNsLost
+            };
+            self.host.count(time, ns);
+            return;
+        }
         let (result, time) = match end {
             // A packet of the other vring saves its wake-up as well.
             End::Packet => (Counter::PollWon, Counter::PollNsWon),
             _ if found => (Counter::PollWon, Counter::PollNsWon),
             End::Work => (Counter::PollInterrupted, Counter::PollNsLost),
-            End::Time | End::Resched | End::Signal | End::Waiter => {
-                (Counter::PollLost, Counter::PollNsLost)
-            }
+            _ => (Counter::PollLost, Counter::PollNsLost),
         };
-        self.host.bump(end.counter());
+        if let Some(counter) = end.counter() {
+            self.host.bump(counter);
+        }
         self.host.bump(result);
         self.host.count(time, ns);
     }

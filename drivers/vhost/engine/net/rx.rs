@@ -155,6 +155,9 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         if self.interrupted {
             return Ok(Some(self.run.end(Counter::LeftWork, Outcome::Requeue)));
         }
+        if let Some(why) = window.and_then(|window| window.end.requeues()) {
+            return Ok(Some(self.run.end(why, Outcome::Requeue)));
+        }
         Ok(Some(self.run.end(Counter::LeftEmpty, Outcome::WaitSocket)))
     }
 

@@ -14,7 +14,6 @@ use super::super::error::Access;
 use super::super::error::Result;
 use super::super::features;
 use super::super::features::HeaderLen;
-use super::super::host::End;
 use super::super::host::Host;
 use super::super::memory::GuestMemory;
 use super::super::scratch::Extent;
@@ -209,8 +208,8 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
             if found? {
                 return Ok(None);
             }
-            if window.end == End::Work {
-                return Ok(Some(self.run.end(Counter::LeftWork, Outcome::Requeue)));
+            if let Some(why) = window.end.requeues() {
+                return Ok(Some(self.run.end(why, Outcome::Requeue)));
             }
         }
         self.run.wait_kick(Counter::LeftEmpty)

@@ -14,6 +14,7 @@ struct Script {
     signal: bool,
     wanted: Option<u64>,
     work: Option<u64>,
+    hindered: Option<(End, u64)>,
     socket: Option<u64>,
     rx_buffers: Option<u64>,
     tx_packets: Option<u64>,
@@ -41,6 +42,10 @@ impl Watch for Script {
     }
     fn wanted(&self) -> bool {
         self.shows("wanted", self.wanted)
+    }
+    fn hindered(&self, _now: u64) -> Option<End> {
+        let (end, from) = self.hindered?;
+        self.shows("hindered", Some(from)).then_some(end)
     }
     fn has_work(&self) -> bool {
         self.shows("work", self.work)
@@ -100,6 +105,18 @@ fn a_signal_is_told_from_another_task() {
         ..Script::default()
     };
     assert_eq!(spin(&script, 1000).end, End::Signal);
+}
+
+#[test]
+fn what_was_asked_to_end_it_does() {
+    for end in [End::Competitor, End::Guest] {
+        let script = Script {
+            hindered: Some((end, 4)),
+            ..Script::default()
+        };
+        assert_eq!(spin(&script, 1000).end, end);
+        assert_eq!(script.turn.get(), 4);
+    }
 }
 
 #[test]

@@ -46,14 +46,14 @@ fn each_end_of_a_window_is_counted_by_its_own_name() {
         (End::Resched, "resched"),
         (End::Signal, "signal"),
         (End::Waiter, "waiter"),
+        (End::Competitor, "competitor"),
+        (End::Guest, "guest"),
     ];
     for (end, name) in ends {
-        assert_eq!(
-            NAMES[end.counter() as usize],
-            format!("poll-end-{name}"),
-            "{end:?}"
-        );
+        let counter = end.counter().map(|counter| NAMES[counter as usize]);
+        assert_eq!(counter, Some(&*format!("poll-end-{name}")), "{end:?}");
     }
+    assert_eq!(End::Turn.counter(), None, "that was no window");
 }
 
 #[test]

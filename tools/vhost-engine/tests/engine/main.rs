@@ -47,6 +47,7 @@ mod iotlb_runs;
 mod layout;
 mod miss;
 mod notify;
+mod policy;
 mod ring_map;
 mod rx;
 mod rx_drops;

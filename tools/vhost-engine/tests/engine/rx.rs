@@ -302,6 +302,31 @@ fn an_interrupted_poll_queues_the_run_again() {
 }
 
 #[test]
+fn a_turn_of_continuous_polling_queues_the_run_again() {
+    let world = arena(64);
+    let mut rig = Rig::new(&world, V1);
+    offer(&mut rig, 9, 100);
+    rig.host.window(End::Turn, |_| ());
+    let mut socket = socket(&world, &rig);
+    assert_eq!(rig.rx(&mut socket), Outcome::Requeue);
+    let c = &rig.host.counters;
+    assert_eq!((c.polls(), c.left_turn), (0, 1));
+    assert!(!rig.driver.would_kick());
+}
+
+#[test]
+fn a_packet_without_a_buffer_after_a_turn_waits_for_a_kick() {
+    let world = arena(64);
+    let mut rig = Rig::new(&world, V1);
+    rig.host.window(End::Turn, |_| ());
+    let mut socket = socket(&world, &rig);
+    socket.push(60, 1);
+    socket.blind = |look| look == 1;
+    assert_eq!(rig.rx(&mut socket), Outcome::WaitKick);
+    assert!(rig.driver.would_kick());
+}
+
+#[test]
 fn a_packet_received_after_an_interrupted_poll_ends_the_interruption() {
     let world = arena(64);
     let mut rig = Rig::new(&world, V1);

@@ -275,6 +275,19 @@ fn an_interrupted_poll_queues_the_run_again_with_kicks_off() {
 }
 
 #[test]
+fn a_turn_of_continuous_polling_queues_the_run_again_and_is_no_window() {
+    let world = arena(64);
+    let mut rig = Rig::new(&world, V1);
+    offer(&mut rig, 1);
+    rig.host.window(End::Turn, |_| ());
+    assert_eq!(rig.tx(&mut socket(&world, 64)), Outcome::Requeue);
+    assert!(!rig.driver.would_kick());
+    let c = &rig.host.counters;
+    assert_eq!((c.polls(), c.left_turn, c.requeues()), (0, 1, 1));
+    assert!(c.poll_ns_lost > 0 && c.poll_ns_won == 0);
+}
+
+#[test]
 fn a_frame_found_after_an_interrupted_poll_is_sent_first() {
     let world = arena(64);
     let (mem, place) = (&world.0, world.1);

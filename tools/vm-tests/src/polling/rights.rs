@@ -28,14 +28,17 @@ pub enum Role {
     Tune,
     /// As that, with all rights in a user namespace of its own.
     TuneInNamespace,
+    /// Takes a CPU away.
+    Hog,
 }
 
 impl Role {
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Own => "own",
             Self::Tune => "tune",
             Self::TuneInNamespace => "tune-in-namespace",
+            Self::Hog => "hog",
         }
     }
 }
@@ -46,6 +49,9 @@ impl Role {
 ///
 /// What fails first.
 pub fn main(role: Role, node: &Path) -> Result<()> {
+    if role == Role::Hog {
+        return super::limits::hog();
+    }
     let mut stdin = std::io::stdin();
     if role == Role::Own {
         let vhost = VhostNet::open(node, true)?;

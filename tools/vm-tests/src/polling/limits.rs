@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What ends a window before its time.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context, Result};
+use vhost_load::session::SessionOptions;
+use vhost_load::vring::{RX, TX};
+use vhost_load::worker::{pin_self, Worker};
+use vhost_uapi::{Policy, PollFlags, VringPoll};
+
+use super::rights::Role;
+use super::DEFAULT;
+use crate::rig::Rig;
+
+/// A window that should not be used up, in microseconds.
+const WINDOW: u32 = 10_000;
+const DRIVER_CPU: usize = 0;
+const WORKER_CPU: usize = 1;
+
+fn rig(node: &Path, flags: PollFlags, policy: Policy) -> Result<Rig> {
+    let rig = Rig::new(&SessionOptions {
+        node: node.to_owned(),
+        ring_size: 256,
+        busyloop: Some(WINDOW),
+        ..SessionOptions::default()
+    })?;
+    let poll = VringPoll {
+        policy,
+        flags,
+        ..DEFAULT
+    };
+    for index in [RX, TX] {
+        rig.vhost().set_poll(index, poll)?;
+    }
+    Ok(rig)
+}
+
+fn worker(rig: &Rig) -> Result<&Worker> {
+    rig.session.worker.as_ref().context("no worker was found")
+}
+
+/// Sends the packet `at`, and waits until it is used.
+fn packet(rig: &Rig, at: u16) -> Result<()> {
+    let ring = rig.ring(TX);
+    rig.good(TX, at, at % ring.num());
+    ring.publish(at + 1);
+    if ring.wants_kick(at, at + 1) {
+        rig.kick(TX)?;
+    }
+    rig.expect_used(TX, at + 1)
+}
+
+fn polled(rig: &Rig) -> Result<Duration> {
+    let counter = |key| rig.session.device.counter(key).context("no counter");
+    Ok(Duration::from_nanos(
+        counter("poll-ns-won")? + counter("poll-ns-lost")?,
+    ))
+}
+
+/// How long this thread waited for a CPU.
+fn run_delay() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let delay = text.split_whitespace().nth(1).context("no delay")?;
+    Ok(Duration::from_nanos(delay.parse()?))
+}
+
+/// A task on the worker's CPU wakes up again and again; how long it waits for the CPU each time.
+fn delay(node: &Path, flags: PollFlags, policy: Policy) -> Result<Duration> {
+    const WAKES: u32 = 40;
+    let rig = rig(node, flags, policy)?;
+    worker(&rig)?.pin(WORKER_CPU)?;
+    pin_self(DRIVER_CPU)?;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let competitor = scope.spawn(|| -> Result<Duration> {
+            pin_self(WORKER_CPU)?;
+            let before = run_delay()?;
+            for _ in 0..WAKES {
+                thread::sleep(Duration::from_micros(700));
+            }
+            done.store(true, Ordering::Relaxed);
+            Ok((run_delay()? - before) / WAKES)
+        });
+        let mut at = 0;
+        while !done.load(Ordering::Relaxed) && !competitor.is_finished() {
+            packet(&rig, at)?;
+            at += 1;
+            thread::sleep(Duration::from_millis(1));
+        }
+        competitor.join().ok().context("the competitor panicked")?
+    })
+}
+
+/// The competitor gets the CPU at once where it is to.
+pub(super) fn competitor(node: &Path) -> Result<()> {
+    const ALLOWED: Duration = Duration::from_micros(20);
+    let none = PollFlags::default();
+    let option = PollFlags {
+        competitor: true,
+        ..none
+    };
+    let without = delay(node, none, Policy::Fixed)?;
+    let with = delay(node, option, Policy::Fixed)?;
+    let adaptive = delay(node, none, Policy::Adaptive)?;
+    println!("# polling: a competitor waits for {without:?} without the option, for {with:?} with it, for {adaptive:?} if adaptive");
+    ensure!(
+        without > ALLOWED * 5,
+        "without the option it waits for {without:?}: that is no test"
+    );
+    ensure!(with < ALLOWED, "it waits for {with:?}");
+    ensure!(adaptive < ALLOWED, "if adaptive it waits for {adaptive:?}");
+    Ok(())
+}
+
+/// Lets packets go, `pause` after each; what was polled for each.
+fn polled_each(rig: &Rig, packets: u16, pause: impl Fn()) -> Result<Duration> {
+    let before = polled(rig)?;
+    for at in 0..packets {
+        packet(rig, at)?;
+        pause();
+    }
+    Ok((polled(rig)? - before) / u32::from(packets))
+}
+
+fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// Nothing is polled while the driver sleeps, or is kept from its CPU; all is while it runs.
+pub(super) fn guest(node: &Path) -> Result<()> {
+    let window = Duration::from_micros(WINDOW.into());
+    let asleep = || thread::sleep(Duration::from_millis(100));
+    let guest = PollFlags {
+        guest: true,
+        ..PollFlags::default()
+    };
+    pin_self(DRIVER_CPU)?;
+    let start = |flags| -> Result<Rig> {
+        let rig = rig(node, flags, Policy::Fixed)?;
+        worker(&rig)?.pin(WORKER_CPU)?;
+        Ok(rig)
+    };
+    let without = polled_each(&start(PollFlags::default())?, 10, asleep)?;
+    let with = polled_each(&start(guest)?, 100, asleep)?;
+    let running = polled_each(&start(guest)?, 10, || spin(window * 2))?;
+    let preempted = preempted(&start(guest)?)?;
+    println!("# polling: of {window:?}: {without:?} without the option; with it {with:?} asleep, {running:?} running, {preempted:?} preempted");
+    ensure!(
+        without > window * 9 / 10,
+        "without the option {without:?} is polled: that is no test"
+    );
+    ensure!(
+        with <= Duration::from_micros(50),
+        "{with:?} is polled for each sleep"
+    );
+    ensure!(
+        running > window * 9 / 10,
+        "{running:?} is polled while the driver runs"
+    );
+    ensure!(
+        preempted < window / 2,
+        "{preempted:?} is polled while the driver is preempted"
+    );
+    Ok(())
+}
+
+/// The driver shares its CPU with others that never sleep.
+fn preempted(rig: &Rig) -> Result<Duration> {
+    const PACKETS: u16 = 10;
+    const HOGS: usize = 5;
+    let mut hogs = Vec::new();
+    for _ in 0..HOGS {
+        let mut hog = Command::new(std::env::current_exe()?);
+        hog.args(["polling-process", Role::Hog.name(), "/"]);
+        hogs.push(hog.spawn()?);
+    }
+    let result = polled_each(rig, PACKETS, || spin(Duration::from_millis(20)));
+    for hog in &mut hogs {
+        hog.kill()?;
+        hog.wait()?;
+    }
+    result
+}
+
+/// Sleeps at any moment with a driver that sleeps at any moment: no packet is forgotten.
+pub(super) fn sleeps(node: &Path) -> Result<()> {
+    let flags = PollFlags {
+        competitor: true,
+        guest: true,
+    };
+    let rig = rig(node, flags, Policy::Fixed)?;
+    for at in 0..3000_u16 {
+        packet(&rig, at)?;
+        thread::sleep(Duration::from_micros(u64::from(at % 61)));
+    }
+    Ok(())
+}
+
+/// What takes the driver's CPU away.
+pub(super) fn hog() -> Result<()> {
+    pin_self(DRIVER_CPU)?;
+    loop {
+        std::hint::spin_loop();
+    }
+}
