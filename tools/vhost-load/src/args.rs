@@ -183,6 +183,9 @@ pub struct Options {
     /// Give up when nothing has moved for S seconds
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall: u64,
+    /// When the results are printed, keep the device until standard input ends
+    #[arg(long)]
+    pub linger: bool,
     /// Print the results as JSON
     #[arg(long)]
     pub json: bool,

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use vhost_load::args::{Cli, Mode};
 use vhost_load::plan::Plan;
 use vhost_load::report::Report;
+use vhost_load::session::Session;
 use vhost_load::{rr, rx, tx};
 
 const CHECK_FAILED: u8 = 1;
@@ -17,13 +18,20 @@ const COULD_NOT_RUN: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let (options, report) = match &cli.mode {
+    let (options, run) = match &cli.mode {
         Mode::Tx(options) => (options, Plan::new(options).and_then(|plan| tx::run(&plan))),
         Mode::Rx(options) => (options, Plan::new(options).and_then(|plan| rx::run(&plan))),
         Mode::Rr(options) => (&options.common, round_trips(options)),
     };
-    match report {
-        Ok(report) => print(&report, options.json),
+    match run {
+        Ok((report, session)) => {
+            let status = print(&report, options.json);
+            if options.linger {
+                linger();
+            }
+            drop(session);
+            status
+        }
         Err(err) => {
             eprintln!("vhost-load: {err:#}");
             ExitCode::from(COULD_NOT_RUN)
@@ -31,9 +39,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn round_trips(options: &vhost_load::args::RrOptions) -> Result<Report> {
+fn round_trips(options: &vhost_load::args::RrOptions) -> Result<(Report, Session)> {
     let plan = Plan::new(&options.common)?;
     rr::run(&plan, options)
+}
+
+/// Waits for standard input to end.
+fn linger() {
+    // What cannot be read has ended as well.
+    let _ended = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }
 
 fn print(report: &Report, json: bool) -> ExitCode {

@@ -32,7 +32,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// # Errors
 ///
 /// What kept it from running; what it found wrong is in the report.
-pub fn run(plan: &Plan, options: &RrOptions) -> Result<Report> {
+pub fn run(plan: &Plan, options: &RrOptions) -> Result<(Report, Session)> {
     let fault = plan.injection.map(|injection| injection.fault);
     ensure!(
         fault != Some(Fault::Swap) || options.outstanding > 1,
@@ -45,7 +45,8 @@ pub fn run(plan: &Plan, options: &RrOptions) -> Result<Report> {
     let mut session = run::open(plan, Mode::Rr)?;
     let wire = run::open_wire(plan, &session)?;
     let measured = drive(plan, options, &mut session, &wire)?;
-    Report::new("rr", plan, &mut session, measured)
+    let report = Report::new("rr", plan, &mut session, measured)?;
+    Ok((report, session))
 }
 
 fn drive(plan: &Plan, options: &RrOptions, session: &mut Session, wire: &Wire) -> Result<Measured> {

@@ -26,7 +26,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(50);
 /// # Errors
 ///
 /// What kept it from running; what it found wrong is in the report.
-pub fn run(plan: &Plan) -> Result<Report> {
+pub fn run(plan: &Plan) -> Result<(Report, Session)> {
     let mut session = run::open(plan, Mode::Rx)?;
     let wire = run::open_wire(plan, &session)?;
     let window = if plan.options.flood {
@@ -36,7 +36,8 @@ pub fn run(plan: &Plan) -> Result<Report> {
     };
     let gate = Gate::new(window);
     let measured = drive(plan, &mut session, &wire, &gate)?;
-    Report::new("rx", plan, &mut session, measured)
+    let report = Report::new("rx", plan, &mut session, measured)?;
+    Ok((report, session))
 }
 
 fn drive(plan: &Plan, session: &mut Session, wire: &Wire, gate: &Gate) -> Result<Measured> {

@@ -31,7 +31,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// # Errors
 ///
 /// What kept it from running; what it found wrong is in the report.
-pub fn run(plan: &Plan) -> Result<Report> {
+pub fn run(plan: &Plan) -> Result<(Report, Session)> {
     let mut session = run::open(plan, Mode::Tx)?;
     let wire = (!plan.options.no_verify)
         .then(|| run::open_wire(plan, &session))
@@ -40,7 +40,8 @@ pub fn run(plan: &Plan) -> Result<Report> {
         Some(wire) => checked(plan, &mut session, wire)?,
         None => counted(plan, &mut session)?,
     };
-    Report::new("tx", plan, &mut session, measured)
+    let report = Report::new("tx", plan, &mut session, measured)?;
+    Ok((report, session))
 }
 
 /// How many packets may be under way.
