@@ -5,6 +5,7 @@
 use crate::error::{Error, Result};
 use crate::numbers;
 use nix::errno::Errno;
+use std::cmp::Ordering;
 use std::ffi::c_void;
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -336,4 +337,27 @@ pub(crate) fn getsockopt<T: Plain>(fd: BorrowedFd<'_>, level: i32, option: i32) 
     // SAFETY: `value` has `len` bytes; it is `Plain`, so that whatever the kernel writes is a value.
     Errno::result(unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, data, &mut len) })?;
     Ok(value)
+}
+
+/// kcmp(2) of two open files, each a process id and a descriptor.
+pub(crate) fn kcmp_file(one: (u32, i32), other: (u32, i32)) -> nix::Result<Ordering> {
+    const KCMP_FILE: i64 = 0;
+    // SAFETY: The call takes five numbers and touches no memory of ours.
+    let order = Errno::result(unsafe {
+        libc::syscall(
+            libc::SYS_kcmp,
+            i64::from(one.0),
+            i64::from(other.0),
+            KCMP_FILE,
+            i64::from(one.1),
+            i64::from(other.1),
+        )
+    })?;
+    // 0 is equal, 1 less, 2 greater, 3 neither, which files never are.
+    match order {
+        0 => Ok(Ordering::Equal),
+        1 => Ok(Ordering::Less),
+        2 => Ok(Ordering::Greater),
+        _ => Err(Errno::EINVAL),
+    }
 }
