@@ -115,6 +115,8 @@ enum Command {
     /// Part of `found`: own a device whose worker waits
     #[command(hide = true)]
     StuckOwner,
+    /// Whether standard input is OpenMetrics, to the letter
+    Openmetrics,
     /// Part of `stop`: keep standard input open
     #[command(hide = true)]
     Keeper,
@@ -172,9 +174,19 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Client { name } => clients::owner(name).map(|()| true),
         Command::Disturbed => suite("disturbed", &|report| disturbed::run(node, only, report)),
         Command::Owner(args) => stop::owner(node, args).map(|()| true),
+        Command::Openmetrics => openmetrics(),
         Command::Keeper => loop {
             std::thread::park();
         },
         Command::Holder => stop::holder().map(|()| true),
     }
+}
+
+/// Reads standard input as OpenMetrics, and prints how many families there are.
+fn openmetrics() -> anyhow::Result<bool> {
+    let text = std::io::read_to_string(std::io::stdin())?;
+    let parsed = openmetrics_parser::openmetrics::parse_openmetrics(&text)
+        .map_err(|err| anyhow::anyhow!("{err}"))?;
+    println!("{} families", parsed.families.len());
+    Ok(true)
 }
