@@ -277,8 +277,30 @@ int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
 /* out[i] = table[heads[i]] for i < n, but for heads that are not below num. */
 int vnr_read_descs(u64 table, u32 num, const u16 *heads,
 		   struct vring_desc *out, size_t n);
+/* Where the parts that the driver writes are, and their entries. */
+struct vnr_rings {
+	u64 desc;
+	u64 avail;
+	u32 num;
+};
+
+/*
+ * vnr_fetch_heads() and vnr_read_descs() of what it found. Returns avail->idx
+ * in the upper half and the number of heads in the lower one, or -EFAULT.
+ */
+s64 vnr_fetch_chains(const struct vnr_rings *rings, u16 next, u16 *heads,
+		     struct vring_desc *descs, u32 max);
 /* elems need not be aligned. */
 int vnr_write_used(u64 to, const u64 *elems, size_t n);
+/*
+ * vnr_write_used(), then vnr_store_u16(), then a full barrier and
+ * vnr_load_u16() from ask: its value, -ENODATA if that could not be read, or
+ * -EFAULT if something could not be written.
+ */
+int vnr_publish(u64 to, const u64 *elems, size_t n, u64 idx_at, u16 idx,
+		u64 ask);
+/* The same without elements. */
+int vnr_store_and_ask(u64 to, u16 value, u64 ask);
 /* The value, with acquire order, or -EFAULT. */
 int vnr_load_u16(u64 from);
 /* With release order. */

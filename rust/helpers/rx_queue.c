@@ -43,7 +43,7 @@ void vnr_rx_free(struct vnr_rx *rx)
 	kfree(rx);
 }
 
-static int vnr_rx_packet_len(void *packet)
+static __always_inline int vnr_rx_packet_len(void *packet)
 {
 	if (tun_is_xdp_frame(packet))
 		return ((struct xdp_frame *)tun_ptr_to_xdp(packet))->len;
@@ -51,9 +51,13 @@ static int vnr_rx_packet_len(void *packet)
 	return __skb_array_len_with_tag(packet);
 }
 
-static void vnr_rx_refill(struct vnr_rx *rx, u32 max)
+/* Out of line, so that a look at a packet that is here stays short. */
+static noinline int vnr_rx_refill(struct vnr_rx *rx, u32 max)
 {
 	struct ptr_ring *ring = rx->socket.ring;
+	int *len = rx->batch.len;
+	void **packet;
+	void **end;
 	int count;
 
 	spin_lock(&ring->consumer_lock);
@@ -64,10 +68,16 @@ static void vnr_rx_refill(struct vnr_rx *rx, u32 max)
 		tun_wake_queue(rx->socket.file, count);
 	spin_unlock(&ring->consumer_lock);
 
-	for (int i = 0; i < count; i++)
-		rx->batch.len[i] = vnr_rx_packet_len(rx->packet[i]);
 	rx->batch.head = 0;
 	rx->batch.tail = count;
+	if (!count)
+		return -1;
+
+	end = rx->packet + count;
+	for (packet = rx->packet; packet < end; packet++)
+		*len++ = vnr_rx_packet_len(*packet);
+
+	return rx->batch.len[0];
 }
 
 /* A socket without a ring: the packet stays where it is. */
@@ -97,11 +107,8 @@ int vnr_rx_peek(struct vnr_rx *rx, u32 max)
 	if (!rx->socket.ring)
 		return vnr_rx_peek_socket(rx->socket.sock->sk);
 
-	if (batch->head == batch->tail) {
-		vnr_rx_refill(rx, max);
-		if (!batch->tail)
-			return -1;
-	}
+	if (batch->head == batch->tail)
+		return vnr_rx_refill(rx, max);
 
 	return batch->len[batch->head];
 }
@@ -110,13 +117,14 @@ int vnr_rx_peek(struct vnr_rx *rx, u32 max)
 static __always_inline void *vnr_rx_pop(struct vnr_rx *rx)
 {
 	u32 head = rx->batch.head;
+	void **packet = rx->packet + head;
 
-	if (head >= min(rx->batch.tail, VNR_RX_BATCH))
+	if (head == rx->batch.tail)
 		return NULL;
 
 	rx->batch.head = head + 1;
 
-	return rx->packet[head];
+	return *packet;
 }
 
 static __always_inline int vnr_rx_recvmsg(struct vnr_rx *rx, void *packet, size_t len)

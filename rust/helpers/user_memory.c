@@ -42,6 +42,31 @@ efault:
 	return false;
 }
 
+/* Copies the descriptors of n heads, but for wrong ones. Inside a window. */
+static __always_inline bool vnr_copy_descs(struct vring_desc *out,
+					   const struct vring_desc __user *desc,
+					   u32 num, const u16 *heads, size_t n)
+{
+	for (const u16 *end = heads + n; heads < end; heads++, out++) {
+		const u64 __user *from = (const u64 __user *)(desc + *heads);
+		u64 *to = (u64 *)out;
+
+		/*
+		 * A wrong guess here reads at most 1 MiB past the table, which
+		 * ends in user space: never the kernel's memory.
+		 */
+		if (unlikely(*heads >= num))
+			continue;
+		unsafe_get_user(to[0], from, efault);
+		unsafe_get_user(to[1], from + 1, efault);
+	}
+
+	return true;
+
+efault:
+	return false;
+}
+
 __no_kcsan
 int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
 		    u16 *avail_idx)
@@ -87,6 +112,51 @@ efault:
 	return -EFAULT;
 }
 
+__no_kcsan
+s64 vnr_fetch_chains(const struct vnr_rings *rings, u16 next, u16 *heads,
+		     struct vring_desc *descs, u32 max)
+{
+	const u16 __user *ring = u64_to_user_ptr(rings->avail);
+	const struct vring_desc __user *desc = u64_to_user_ptr(rings->desc);
+	u32 num = rings->num;
+	u32 count;
+	u32 slot;
+	u32 run;
+	u16 idx;
+
+	might_fault();
+	if (unlikely(!access_ok(ring, (VNR_AVAIL_RING + num) * sizeof(*ring)) ||
+		     !access_ok(desc, num * sizeof(*desc))))
+		return -EFAULT;
+
+	ring = masked_user_read_access_begin(ring);
+	unsafe_get_user(idx, ring + VNR_AVAIL_IDX, efault);
+	count = (u16)(idx - next);
+	if (count > num)
+		count = 0;
+	count = min(count, max);
+
+	/* As in vnr_fetch_heads(). */
+	smp_rmb();
+
+	ring += VNR_AVAIL_RING;
+	slot = next & (num - 1);
+	run = min(count, num - slot);
+	if (!vnr_copy_heads(heads, ring + slot, run))
+		goto efault;
+	if (run < count && !vnr_copy_heads(heads + run, ring, count - run))
+		goto efault;
+	if (!vnr_copy_descs(descs, desc, num, heads, count))
+		goto efault;
+	user_read_access_end();
+
+	return (s64)idx << 32 | count;
+
+efault:
+	user_read_access_end();
+	return -EFAULT;
+}
+
 int vnr_read_descs(u64 table, u32 num, const u16 *heads,
 		   struct vring_desc *out, size_t n)
 {
@@ -97,19 +167,8 @@ int vnr_read_descs(u64 table, u32 num, const u16 *heads,
 		return -EFAULT;
 
 	desc = masked_user_read_access_begin(desc);
-	for (size_t i = 0; i < n; i++) {
-		const u64 __user *from = (const u64 __user *)(desc + heads[i]);
-		u64 *to = (u64 *)(out + i);
-
-		/*
-		 * A wrong guess here reads at most 1 MiB past the table, which
-		 * ends in user space: never the kernel's memory.
-		 */
-		if (unlikely(heads[i] >= num))
-			continue;
-		unsafe_get_user(to[0], from, efault);
-		unsafe_get_user(to[1], from + 1, efault);
-	}
+	if (!vnr_copy_descs(out, desc, num, heads, n))
+		goto efault;
 	user_read_access_end();
 
 	return 0;
@@ -140,7 +199,7 @@ efault:
 	return -EFAULT;
 }
 
-int vnr_load_u16(u64 from)
+static __always_inline int vnr_load(u64 from)
 {
 	const u16 __user *ptr = u64_to_user_ptr(from);
 	u16 value;
@@ -157,7 +216,7 @@ efault:
 	return -EFAULT;
 }
 
-int vnr_store_u16(u64 to, u16 value)
+static __always_inline int vnr_store(u64 to, u16 value)
 {
 	u16 __user *ptr = u64_to_user_ptr(to);
 
@@ -174,6 +233,61 @@ int vnr_store_u16(u64 to, u16 value)
 
 efault:
 	return -EFAULT;
+}
+
+int vnr_load_u16(u64 from)
+{
+	return vnr_load(from);
+}
+
+int vnr_store_u16(u64 to, u16 value)
+{
+	return vnr_store(to, value);
+}
+
+/* After a store that must be seen before the load. */
+static __always_inline int vnr_ask(u64 from)
+{
+	int value;
+
+	smp_mb();
+	value = vnr_load(from);
+
+	return value < 0 ? -ENODATA : value;
+}
+
+__no_kcsan
+int vnr_publish(u64 to, const u64 *elems, size_t n, u64 idx_at, u16 idx,
+		u64 ask)
+{
+	u64 __user *used = u64_to_user_ptr(to);
+	u16 __user *idx_ptr = u64_to_user_ptr(idx_at);
+
+	might_fault();
+	if (unlikely(!access_ok(used, n * sizeof(*used)) ||
+		     !access_ok(idx_ptr, sizeof(*idx_ptr))))
+		return -EFAULT;
+
+	used = masked_user_write_access_begin(used);
+	for (size_t i = 0; i < n; i++)
+		unsafe_put_user(get_unaligned(elems + i), used + i, efault);
+	/* As in vnr_store(). */
+	smp_wmb();
+	unsafe_put_user(idx, idx_ptr, efault);
+	user_write_access_end();
+
+	return vnr_ask(ask);
+
+efault:
+	user_write_access_end();
+	return -EFAULT;
+}
+
+int vnr_store_and_ask(u64 to, u16 value, u64 ask)
+{
+	int err = vnr_store(to, value);
+
+	return err ? err : vnr_ask(ask);
 }
 
 /*

@@ -15,10 +15,13 @@ use crate::engine::error;
 use crate::engine::error::Error::Fault;
 use crate::engine::memory::Fetched;
 use crate::engine::memory::GuestMemory;
+use crate::engine::memory::Publication;
 use crate::engine::memory::RawDesc;
+use crate::engine::memory::Rings;
 use crate::engine::memory::UsedElem;
 use crate::engine::scratch::Scratch;
 use core::mem::offset_of;
+use core::ptr;
 use kernel::prelude::*;
 
 // A descriptor is copied as it lies in memory.
@@ -30,6 +33,24 @@ const _: () = assert!(offset_of!(RawDesc, next) == offset_of!(bindings::vring_de
 
 // A used element is copied as one number.
 const _: () = assert!(size_of::<UsedElem>() == size_of::<u64>());
+
+// So is where the driver's parts are.
+const _: () = assert!(size_of::<Rings>() == size_of::<bindings::vnr_rings>());
+const _: () = assert!(offset_of!(Rings, desc) == offset_of!(bindings::vnr_rings, desc));
+const _: () = assert!(offset_of!(Rings, avail) == offset_of!(bindings::vnr_rings, avail));
+const _: () = assert!(offset_of!(Rings, num) == offset_of!(bindings::vnr_rings, num));
+
+/// Turns what a helper answers that stores and then loads into results.
+#[inline]
+fn asked(ret: c_int) -> error::Result<error::Result<u16>> {
+    const NOT_READ: c_int = -(bindings::ENODATA as c_int);
+
+    match u16::try_from(ret) {
+        Ok(value) => Ok(Ok(value)),
+        Err(_) if ret == NOT_READ => Ok(Err(Fault)),
+        Err(_) => Err(Fault),
+    }
+}
 
 /// Turns what a helper answers, 0 or a negative error, into a result.
 #[inline]
@@ -81,6 +102,56 @@ impl GuestMemory for OwnerMemory {
         // writing `n` descriptors, whose layout is checked above. The helper
         // checks every address of user space.
         done(unsafe { bindings::vnr_read_descs(table.0, num.into(), heads.as_ptr(), out, n) })
+    }
+
+    /// Acquire: `smp_rmb()` in the helper, between the index and the heads.
+    #[inline]
+    fn fetch_chains(
+        &self,
+        rings: &Rings,
+        next: u16,
+        heads: &mut [u16],
+        descs: &mut [RawDesc],
+    ) -> error::Result<Fetched> {
+        let max = u32::try_from(heads.len().min(descs.len())).unwrap_or(u32::MAX);
+        // CAST: both have the layouts that are checked above.
+        let (rings, descs) = (ptr::from_ref(rings).cast(), descs.as_mut_ptr().cast());
+        // SAFETY: `rings` is valid for reading, `heads` and `descs` for writing
+        // `max` entries each. The helper checks every address of user space.
+        let both =
+            unsafe { bindings::vnr_fetch_chains(rings, next, heads.as_mut_ptr(), descs, max) };
+        if both < 0 {
+            return Err(Fault);
+        }
+        Ok(Fetched {
+            // CAST: 16 bits above the lower half, and at most `max` in it.
+            avail_idx: (both >> 32) as u16,
+            count: both as u32 as usize,
+        })
+    }
+
+    /// Release: `smp_wmb()` in the helper, before the index; then `smp_mb()`.
+    #[inline]
+    fn publish(&self, what: Publication<'_>, ask: RingAddr) -> error::Result<error::Result<u16>> {
+        let Publication { to, elems, .. } = what;
+        let (at, index) = (what.index_at.0, what.index);
+        // CAST: one element is one number, as checked above.
+        let from = elems.as_ptr().cast();
+        // SAFETY: `from` is valid for reading as many elements as there are, of
+        // any alignment. The helper checks every address of user space.
+        asked(unsafe { bindings::vnr_publish(to.0, from, elems.len(), at, index, ask.0) })
+    }
+
+    /// Release: `smp_wmb()` in the helper, before the store; then `smp_mb()`.
+    #[inline]
+    fn store_and_ask(
+        &self,
+        to: RingAddr,
+        value: u16,
+        ask: RingAddr,
+    ) -> error::Result<error::Result<u16>> {
+        // SAFETY: The helper checks the addresses.
+        asked(unsafe { bindings::vnr_store_and_ask(to.0, value, ask.0) })
     }
 
     #[inline]

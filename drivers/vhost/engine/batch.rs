@@ -176,22 +176,17 @@ impl Batch {
         let want = self.want.min(BATCH);
         self.want = want.saturating_mul(4);
         let heads = scratch.heads.get_mut(..want).unwrap_or_default();
-        let fetched = mem.fetch_heads(queue.avail(), queue.num(), next, heads)?;
+        let descs = &mut scratch.descs;
+        let fetched = mem.fetch_chains(&queue.rings(), next, heads, descs)?;
 
         let available = queue.accept_avail_idx(fetched.avail_idx, self.taken)?;
         if available == 0 {
             return Ok(false);
         }
-        let count = fetched.count.min(usize::from(available));
-        let (Some(heads), Some(descs)) = (heads.get(..count), scratch.descs.get_mut(..count))
-        else {
-            return Err(Error::Fault);
-        };
-        if heads.is_empty() {
+        self.count = fetched.count.min(usize::from(available));
+        if self.count == 0 {
             return Err(Error::Fault);
         }
-        mem.read_descs(queue.desc(), queue.num(), heads, descs)?;
-        self.count = count;
         Ok(true)
     }
 
@@ -214,17 +209,18 @@ impl Batch {
         let Some(last) = elems.last() else {
             return Ok(None);
         };
-        if self.as_one {
-            queue.write_used(mem, 0, slice::from_ref(last))?;
+        let elems = if self.as_one {
+            slice::from_ref(last)
         } else if self.merged {
             write_merged(queue, mem, elems)?;
+            &[]
         } else {
-            queue.write_used(mem, 0, elems)?;
-        }
-        queue.publish(mem, self.taken)?;
+            elems
+        };
+        let asked = queue.publish(mem, elems, self.taken)?;
         self.taken = 0;
         self.merged = false;
-        Ok(Some(queue.wants_call(mem)))
+        Ok(Some(queue.wants_call(asked)))
     }
 }
 

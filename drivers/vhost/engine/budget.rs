@@ -10,27 +10,24 @@ pub const BYTES: u64 = 0x80000;
 /// Bytes that walking a descriptor counts as, beyond a chain's only one.
 pub const DESC_COST: u64 = 64;
 
-/// A turn, where [`Budget`] counts them: above the bytes.
-const TURN: u64 = 1 << 40;
-/// Bits of which one is set when a run must end.
-const SPENT: u64 = (TURN * PACKETS).wrapping_neg() | (TURN - BYTES);
-const _: () = assert!(PACKETS.is_power_of_two() && BYTES.is_power_of_two());
-
 /// What a run has used. C: `vhost_exceeds_weight()`.
 ///
 /// Every turn of the loop counts, whatever came of it: a guest that makes the
 /// device drop packets, or look in vain, gets no more time than others.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Bytes, and turns in units of [`TURN`]: one addition and one test a
-    /// packet.
-    used: u64,
+    turns: u64,
+    /// One less than what is left: it is spent when they run below 0.
+    bytes: u64,
 }
 
 impl Budget {
     /// A full budget.
     pub const fn new() -> Self {
-        Self { used: 0 }
+        Self {
+            turns: PACKETS,
+            bytes: BYTES - 1,
+        }
     }
 
     /// Whether another turn comes after the one that moves `bytes`.
@@ -44,15 +41,28 @@ impl Budget {
     pub fn charge(&mut self, descs: usize) {
         let descs = u64::try_from(descs).unwrap_or(u64::MAX);
         let bytes = descs.saturating_mul(DESC_COST).min(BYTES);
-        self.used = self.used.wrapping_add(bytes);
+        match self.bytes.checked_sub(bytes) {
+            Some(left) => self.bytes = left,
+            None => self.end(),
+        }
     }
 
     /// Counts one turn that moved `bytes`. `true` when the run must end.
     #[inline]
     #[must_use]
     pub fn spend(&mut self, bytes: u64) -> bool {
-        // More than all makes no difference, and does not reach the turns.
-        self.used = self.used.wrapping_add(TURN.wrapping_add(bytes.min(BYTES)));
-        self.used & SPENT != 0
+        self.turns = self.turns.wrapping_sub(1);
+        let (left, is_more) = self.bytes.overflowing_sub(bytes);
+        self.bytes = left;
+        if is_more || self.turns == 0 {
+            self.end();
+            return true;
+        }
+        false
+    }
+
+    /// The turn at hand, or the next one, is the last.
+    fn end(&mut self) {
+        (self.turns, self.bytes) = (1, 0);
     }
 }

@@ -49,16 +49,13 @@ pub struct Chain {
 }
 
 /// The segment of a chain for `access` that is `first` alone, if it is in one
-/// piece. `None` if it may be anything else.
+/// piece of the last hit. `None` if it may be anything else.
 #[inline]
-pub fn one(translator: &mut Translator<'_>, first: Desc, access: Access) -> Option<Segment> {
+pub fn one(translator: &Translator<'_>, first: Desc, access: Access) -> Option<Segment> {
     if !first.is_alone() || first.access() != access {
         return None;
     }
-    match translator.hit(first.addr, first.len, access) {
-        None => translator.miss(first.addr, first.len, access),
-        hit => hit,
-    }
+    translator.hit(first.addr, first.len, access)
 }
 
 /// What a walk needs besides the chain.

@@ -225,10 +225,16 @@ impl<'a> AddressMap<'a> {
 
     /// The entry with the lowest start that overlaps `addr` to `last`.
     pub fn find(&self, addr: u64, last: u64) -> Option<&'a Range> {
+        self.find_at(addr, last).map(|(_, range)| range)
+    }
+
+    /// [`AddressMap::find`], with its place among the entries.
+    pub fn find_at(&self, addr: u64, last: u64) -> Option<(usize, &'a Range)> {
         // The first entry at which the highest end so far reaches `addr` is the
         // first whose own end does.
         let at = search(self.ranges, |range| range.max_last < addr);
-        self.ranges.get(at).filter(|range| range.start <= last)
+        let range = self.ranges.get(at).filter(|range| range.start <= last)?;
+        Some((at, range))
     }
 }
 

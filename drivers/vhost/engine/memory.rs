@@ -53,6 +53,31 @@ impl UsedElem {
     }
 }
 
+/// Where the parts of a ring that the driver writes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Rings {
+    /// The descriptor table.
+    pub desc: RingAddr,
+    /// The avail ring.
+    pub avail: RingAddr,
+    /// Entries of both, a power of two.
+    pub num: u32,
+}
+
+/// Used elements, and the index that returns them.
+#[derive(Clone, Copy, Debug)]
+pub struct Publication<'a> {
+    /// Where the elements go.
+    pub to: RingAddr,
+    /// The elements; they lie behind each other.
+    pub elems: &'a [UsedElem],
+    /// Where the used index is.
+    pub index_at: RingAddr,
+    /// Its new value.
+    pub index: u16,
+}
+
 /// What [`GuestMemory::fetch_heads`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetched {
@@ -99,6 +124,25 @@ pub trait GuestMemory {
     /// head that is not below `num` is not read and leaves `out[i]` as it was.
     fn read_descs(&self, table: RingAddr, num: u16, heads: &[u16], out: &mut [RawDesc]) -> Result;
 
+    /// [`GuestMemory::fetch_heads`], and their descriptors as
+    /// [`GuestMemory::read_descs`] copies them.
+    #[inline]
+    fn fetch_chains(
+        &self,
+        rings: &Rings,
+        next: u16,
+        heads: &mut [u16],
+        descs: &mut [RawDesc],
+    ) -> Result<Fetched> {
+        let num = u16::try_from(rings.num).unwrap_or(0);
+        let fetched = self.fetch_heads(rings.avail, num, next, heads)?;
+        let heads = heads.get(..fetched.count).unwrap_or_default();
+        if !heads.is_empty() {
+            self.read_descs(rings.desc, num, heads, descs)?;
+        }
+        Ok(fetched)
+    }
+
     /// Copies `elems` to `to`, a place in the used ring. No ordering.
     fn write_used(&self, to: RingAddr, elems: &[UsedElem]) -> Result;
 
@@ -111,6 +155,34 @@ pub trait GuestMemory {
 
     /// Orders earlier stores against later loads (full barrier).
     fn fence(&self);
+
+    /// Writes the elements of `what`, stores its index (release), and then, after
+    /// a full barrier, loads the field `ask`.
+    ///
+    /// # Errors
+    ///
+    /// The outer one if something could not be written, the inner one if `ask`
+    /// could not be read.
+    #[inline]
+    fn publish(&self, what: Publication<'_>, ask: RingAddr) -> Result<Result<u16>> {
+        if !what.elems.is_empty() {
+            self.write_used(what.to, what.elems)?;
+        }
+        self.store_and_ask(what.index_at, what.index, ask)
+    }
+
+    /// Stores `value` (release), and then, after a full barrier, loads the field
+    /// `ask`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`GuestMemory::publish`].
+    #[inline]
+    fn store_and_ask(&self, to: RingAddr, value: u16, ask: RingAddr) -> Result<Result<u16>> {
+        self.store_u16(to, value)?;
+        self.fence();
+        Ok(self.load_u16(ask))
+    }
 
     /// Copies `dst.len()` bytes from the owner's memory. No ordering.
     fn read(&self, from: Uva, dst: &mut [u8]) -> Result;

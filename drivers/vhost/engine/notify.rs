@@ -22,6 +22,12 @@ impl Signalled {
         Self { index: None }
     }
 
+    /// Whether the next decision is to call.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.index.is_none()
+    }
+
     /// Notes that the used index went on by `count`, to `new`.
     ///
     /// If it overtakes the last decision, what happened since spans more than

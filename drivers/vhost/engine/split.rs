@@ -8,6 +8,8 @@ use super::error::Result;
 use super::features;
 use super::layout;
 use super::memory::GuestMemory;
+use super::memory::Publication;
+use super::memory::Rings;
 use super::memory::UsedElem;
 use super::notify;
 use super::notify::Signalled;
@@ -31,6 +33,8 @@ pub struct SplitQueue {
     signalled: Signalled,
     /// Kicks are off (C: `used_flags & VRING_USED_F_NO_NOTIFY`).
     no_notify: bool,
+    /// Where in the address map the last buffer was found; it may be anything.
+    guess: usize,
     /// The chains up to `avail_idx` are of no use without news: too few for the
     /// packet that waits, or broken.
     stuck: bool,
@@ -50,8 +54,20 @@ impl SplitQueue {
             next_used: 0,
             signalled: Signalled::none(),
             no_notify: false,
+            guess: 0,
             stuck: false,
         }
+    }
+
+    /// Where in the address map to look first.
+    #[inline]
+    pub(super) fn guess(&self) -> usize {
+        self.guess
+    }
+
+    /// Notes where in the address map a buffer was found.
+    pub(super) fn set_guess(&mut self, guess: usize) {
+        self.guess = guess;
     }
 
     /// Entries of the ring.
@@ -174,19 +190,20 @@ impl SplitQueue {
     /// The rings cannot be reached, or the avail index jumped.
     pub fn kicks_on<M: GuestMemory>(&mut self, mem: &M) -> Result<bool> {
         self.no_notify = false;
-        if self.event_idx() {
+        let (to, value) = if self.event_idx() {
             let event = self.used.add(layout::avail_event(self.num));
-            mem.store_u16(event, self.avail_idx)?;
+            (event, self.avail_idx)
         } else {
-            mem.store_u16(self.used.add(layout::USED_FLAGS), 0)?;
-        }
+            (self.used.add(layout::USED_FLAGS), 0)
+        };
 
         // Our store must be seen before we look again, else a chain made
         // available in between is never kicked. Pairs with the driver's barrier
         // between its index and its look at flags or event (section 2.7.13.4.1).
-        mem.fence();
+        let index = self.avail.add(layout::AVAIL_IDX);
         let before = self.avail_idx;
-        self.read_avail_idx(mem, 0)?;
+        let index = mem.store_and_ask(to, value, index)??;
+        self.accept_avail_idx(index, 0)?;
         Ok(self.avail_idx != before)
     }
 
@@ -210,16 +227,14 @@ impl SplitQueue {
         self.stuck = stuck;
     }
 
-    /// The avail ring.
+    /// Where the driver's parts are.
     #[inline]
-    pub(super) fn avail(&self) -> RingAddr {
-        self.avail
-    }
-
-    /// The descriptor table.
-    #[inline]
-    pub(super) fn desc(&self) -> RingAddr {
-        self.desc
+    pub(super) fn rings(&self) -> Rings {
+        Rings {
+            desc: self.desc,
+            avail: self.avail,
+            num: self.num.into(),
+        }
     }
 
     /// Chains available after the `taken` that are not published yet. Looks at
@@ -288,16 +303,23 @@ impl SplitQueue {
         Ok(())
     }
 
-    /// Returns the next `count` chains to the driver, their elements written.
+    /// Returns the next `count` chains to the driver by `elems`, or by elements
+    /// that were written before if that is empty. Answers the field by which the
+    /// driver says whether it wants a call, for [`SplitQueue::wants_call`].
     ///
     /// # Errors
     ///
     /// The used ring cannot be written; no chain is returned.
     #[inline]
-    pub(super) fn publish<M: GuestMemory>(&mut self, mem: &M, count: u16) -> Result {
-        self.return_used(mem, count)?;
+    pub(super) fn publish<M: GuestMemory>(
+        &mut self,
+        mem: &M,
+        elems: &[UsedElem],
+        count: u16,
+    ) -> Result<Result<u16>> {
+        let asked = self.return_used(mem, elems, count)?;
         self.next_avail = self.next_avail.wrapping_add(count);
-        Ok(())
+        Ok(asked)
     }
 
     /// Steps over the next chain: it is returned later, and others may be
@@ -307,48 +329,83 @@ impl SplitQueue {
         self.next_avail = self.next_avail.wrapping_add(1);
     }
 
-    /// Returns `count` chains that were stepped over, their elements written.
+    /// [`SplitQueue::publish`] of chains that were stepped over.
     ///
     /// # Errors
     ///
     /// The used ring cannot be written; no chain is returned.
     #[inline]
-    pub(super) fn return_used<M: GuestMemory>(&mut self, mem: &M, count: u16) -> Result {
+    pub(super) fn return_used<M: GuestMemory>(
+        &mut self,
+        mem: &M,
+        elems: &[UsedElem],
+        count: u16,
+    ) -> Result<Result<u16>> {
         let index = self.next_used.wrapping_add(count);
+        let slot = self.next_used & self.num.wrapping_sub(1);
+        let elems = if elems.len() > usize::from(self.num.wrapping_sub(slot)) {
+            self.write_used(mem, 0, elems)?;
+            &[]
+        } else {
+            elems
+        };
 
-        // The store orders the elements before the index; it pairs with the
-        // driver's barrier between index and element (section 2.7.14).
-        mem.store_u16(self.used.add(layout::USED_IDX), index)?;
+        // The index is stored after the elements; that pairs with the driver's
+        // barrier between index and element (section 2.7.14). It must be seen
+        // before we read what the driver wants, which pairs with its barrier
+        // when it enables calls.
+        let what = Publication {
+            to: self.used.add(layout::used_elem(slot)),
+            elems,
+            index_at: self.used.add(layout::USED_IDX),
+            index,
+        };
+        // Read each time: the driver moves it as it likes.
+        let ask = self.avail.add(if self.event_idx() {
+            layout::used_event(self.num)
+        } else {
+            layout::AVAIL_FLAGS
+        });
+        let asked = if self.event_idx() && self.signalled.is_none() {
+            self.publish_first(mem, what)?
+        } else {
+            mem.publish(what, ask)?
+        };
         self.next_used = index;
         self.signalled.moved(index, count);
-        Ok(())
+        Ok(asked)
     }
 
-    /// Whether the driver wants a call for what was published. C:
-    /// `vhost_notify()`.
+    /// The first time nobody is asked: the driver is called.
+    #[cold]
+    fn publish_first<M: GuestMemory>(&self, mem: &M, what: Publication<'_>) -> Result<Result<u16>> {
+        if !what.elems.is_empty() {
+            mem.write_used(what.to, what.elems)?;
+        }
+        mem.store_u16(what.index_at, what.index)?;
+        mem.fence();
+        Ok(Err(Error::Fault))
+    }
+
+    /// Whether the driver wants a call for what was published, where
+    /// [`SplitQueue::publish`] answered `asked`. C: `vhost_notify()`.
     ///
     /// Memory that cannot be read is taken as a wish: a call too many is
     /// harmless.
-    pub(super) fn wants_call<M: GuestMemory>(&mut self, mem: &M) -> bool {
-        // The used index must be seen before we read what the driver wants.
-        // Pairs with the driver's barrier when it enables calls.
-        mem.fence();
-
+    #[inline]
+    pub(super) fn wants_call(&mut self, asked: Result<u16>) -> bool {
         if self.has(features::NOTIFY_ON_EMPTY) && self.avail_idx == self.next_avail {
             return true;
         }
         if !self.event_idx() {
-            let flags = mem.load_u16(self.avail.add(layout::AVAIL_FLAGS));
-            return flags.map_or(true, |flags| flags & layout::AVAIL_F_NO_INTERRUPT == 0);
+            return asked.map_or(true, |flags| flags & layout::AVAIL_F_NO_INTERRUPT == 0);
         }
 
         let new = self.next_used;
         let Some(old) = self.signalled.decide(new) else {
             return true;
         };
-        // Read each time: the driver moves it as it likes.
-        let event = mem.load_u16(self.avail.add(layout::used_event(self.num)));
-        event.map_or(true, |event| notify::need_event(event, new, old))
+        asked.map_or(true, |event| notify::need_event(event, new, old))
     }
 }
 

@@ -15,25 +15,44 @@ use super::scratch::Segments;
 /// An address map and the entry that was hit last, if none overlap.
 ///
 /// It lives for one run under the vring's lock, so the entry cannot get stale.
+/// What goes from one run to the next is a guess, where in the map to look first.
 pub struct Translator<'a> {
     map: AddressMap<'a>,
-    hit: Range,
+    hit: &'a Range,
+    /// Its place in the map.
+    at: usize,
 }
 
 impl<'a> Translator<'a> {
     /// A translator by `map`, nothing remembered.
     pub fn new(map: AddressMap<'a>) -> Self {
-        Self {
-            map,
-            hit: Range::EMPTY,
-        }
+        Self::guessing(map, usize::MAX)
+    }
+
+    /// A translator by `map` that looks at its entry `at` first, as if that were
+    /// the last hit.
+    #[inline]
+    pub fn guessing(map: AddressMap<'a>, at: usize) -> Self {
+        const NONE: &Range = &Range::EMPTY;
+
+        let hit = match map.ranges().get(at) {
+            Some(hit) if !map.overlaps() => hit,
+            _ => NONE,
+        };
+        Self { map, hit, at }
+    }
+
+    /// The place in the map of the entry that was hit last.
+    #[inline]
+    pub fn place(&self) -> usize {
+        self.at
     }
 
     /// The segment for `len` bytes at `start`, if it is one and the last hit
     /// has it.
     #[inline]
     pub fn hit(&self, start: Iova, len: u32, access: Access) -> Option<Segment> {
-        let hit = &self.hit;
+        let hit = self.hit;
         // Without overflow: an empty range has no last byte that fits.
         let offset = start.0.wrapping_sub(hit.start());
         let span = hit.last().wrapping_sub(hit.start());
@@ -152,13 +171,13 @@ impl<'a> Translator<'a> {
 
     /// The entry that answers for `addr`, of a range up to `last`.
     fn look_up(&mut self, addr: u64, last: u64) -> Option<&'a Range> {
-        let range = self.map.find(addr, last)?;
+        let (at, range) = self.map.find_at(addr, last)?;
         if !range.contains(addr) {
             return None;
         }
         // Where entries overlap, it may not answer for the next range.
         if !self.map.overlaps() {
-            self.hit = *range;
+            (self.hit, self.at) = (range, at);
         }
         Some(range)
     }

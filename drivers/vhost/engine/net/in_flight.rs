@@ -243,9 +243,8 @@ pub(super) fn give_back<M: GuestMemory>(
     // They are of one batch: it fits.
     let count = u16::try_from(elems.len()).unwrap_or(0);
 
-    queue.write_used(mem, 0, elems)?;
-    queue.return_used(mem, count)?;
-    Ok(queue.wants_call(mem))
+    let asked = queue.return_used(mem, elems, count)?;
+    Ok(queue.wants_call(asked))
 }
 
 /// Whether chains must go back in the order in which they came.

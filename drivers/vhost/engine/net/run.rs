@@ -51,6 +51,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         ahead: usize,
     ) -> Self {
         queue.set_stuck(false);
+        let translator = Translator::guessing(env.map, queue.guess());
         Self {
             queue,
             mem: env.mem,
@@ -59,7 +60,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
             host,
             batch: Batch::new(ahead),
             budget: Budget::new(),
-            translator: Translator::new(env.map),
+            translator,
         }
     }
 
@@ -96,7 +97,22 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// That is the common chain; `None` is no answer, ask [`Run::walk`].
     #[inline]
     pub(super) fn segment(&mut self, head: Head, access: Access) -> Option<Segment> {
-        chain::one(&mut self.translator, head.desc, access)
+        match chain::one(&self.translator, head.desc, access) {
+            None => self.look_up(head, access),
+            segment => segment,
+        }
+    }
+
+    /// [`Run::segment`] in another entry than the last hit.
+    #[inline(never)]
+    fn look_up(&mut self, head: Head, access: Access) -> Option<Segment> {
+        let Head { desc, .. } = head;
+        if !desc.is_alone() || desc.access() != access {
+            return None;
+        }
+        let segment = self.translator.miss(desc.addr, desc.len, access)?;
+        self.queue.set_guess(self.translator.place());
+        Some(segment)
     }
 
     /// Makes [`Run::segment`] the packet in hand. Answers its bytes.

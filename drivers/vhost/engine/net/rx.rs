@@ -6,7 +6,6 @@
 //! chains are put back. A packet that no chain can hold is dropped and counted.
 
 use super::super::addr::Segment;
-use super::super::batch::Head;
 use super::super::counters::Counter;
 use super::super::error::Access;
 use super::super::error::Error;
@@ -60,6 +59,11 @@ struct Rx<'r, 'a, M, H, B> {
     num_buffers: bool,
     /// One used element returns all chains of a packet.
     in_order: bool,
+    /// What the socket has before a packet is what the guest wants: one of one
+    /// segment comes as it is.
+    is_plain: bool,
+    /// A packet that [`Rx::quick`] received, but not whole.
+    unsettled: Option<(Received, Segment, u32)>,
     /// Other work interrupted a poll; nothing was received since.
     interrupted: bool,
 }
@@ -78,6 +82,8 @@ pub fn run<M: GuestMemory, H: Host, B: RxBackend>(
     let header = env.header.vhost.saturating_add(env.header.sock);
     let mut rx = Rx {
         header,
+        is_plain: env.header.vhost == 0,
+        unsettled: None,
         quota: if mergeable { MAX_CHAINS } else { 1 },
         num_buffers: (mergeable || queue.has(features::VERSION_1))
             && header >= header::NUM_BUFFERS_LEN,
@@ -106,12 +112,18 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
                 }
             };
 
-            match self.packet(len)? {
-                Step::Done => {}
-                Step::TooFew => match self.starved()? {
+            let step = if !self.run.ready()? {
+                Step::TooFew
+            } else if self.quick(len) {
+                Step::Done
+            } else {
+                self.any(len)?
+            };
+            if let Step::TooFew = step {
+                match self.starved()? {
                     Some(outcome) => return Ok(outcome),
                     None => continue,
-                },
+                }
             }
 
             if self.run.is_batch_full() {
@@ -175,56 +187,61 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         Ok(outcome)
     }
 
-    /// Receives the next packet, of `len` bytes without its header.
+    /// Receives the next packet, of `len` bytes without its header, if it is the
+    /// common one: into one chain of one segment, that was read ahead and found
+    /// where the last one was. `false` if it is another, or did not arrive so;
+    /// it is still the next one then, or gone and counted.
     #[inline]
-    fn packet(&mut self, len: usize) -> Result<Step> {
-        if !self.run.ready()? {
-            return Ok(Step::TooFew);
+    fn quick(&mut self, len: usize) -> bool {
+        if !self.is_plain {
+            return false;
         }
-        if self.run.header.vhost == 0 {
-            let head = self.run.head()?;
-            let need = len.saturating_add(self.header);
-            if let Some(segment) = self.run.segment(head, Access::Write) {
-                if segment.len >= bytes(need) {
-                    return self.one(head, segment, need);
-                }
-            }
-        }
-        self.any(len)
-    }
-
-    /// Receives the next packet, `need` bytes with its header, into the chain of
-    /// `head`, which is `segment`.
-    #[inline]
-    fn one(&mut self, head: Head, segment: Segment, need: usize) -> Result<Step> {
-        let chains = u16::from(self.num_buffers).to_le();
-        let whole = match self.backend.recv_one(segment, need, chains) {
-            Received::Whole => Ok(true),
-            other => self.not_whole(other, segment),
+        let need = len.saturating_add(self.header);
+        let Ok(head) = self.run.head() else {
+            return false;
         };
-        // Also a part.
-        self.run.mem.written(&[segment], bytes(need));
-        if whole != Ok(true) {
-            return whole.map(|_| Step::Done);
+        let Some(segment) = self.run.segment(head, Access::Write) else {
+            return false;
+        };
+        let Ok(used) = u32::try_from(need) else {
+            return false;
+        };
+        if segment.len < u64::from(used) {
+            return false;
         }
-
-        self.run.take(head, u32::try_from(need).unwrap_or(u32::MAX));
-        self.received(need.wrapping_sub(self.header));
-        Ok(Step::Done)
+        let chains = u16::from(self.num_buffers).to_le();
+        let received = self.backend.recv_one(segment, need, chains);
+        if received != Received::Whole {
+            self.unsettled = Some((received, segment, used));
+            return false;
+        }
+        self.run.mem.written(&[segment], bytes(need));
+        self.run.take(head, used);
+        self.received(len);
+        true
     }
 
-    /// A packet did not arrive, or `num_buffers` is to be written yet. Answers
-    /// whether it is whole now.
+    /// What is left to do of a packet that [`Rx::quick`] did not see whole.
     #[cold]
     #[inline(never)]
-    fn not_whole(&mut self, received: Received, segment: Segment) -> Result<bool> {
+    fn settle(&mut self, received: Received, segment: Segment, used: u32) -> Result<Step> {
+        let need = u64::from(used);
         if received == Received::Part {
+            self.run.mem.written(&[segment], need);
             self.run.host.bump(Counter::DropTruncated);
-            return Ok(false);
+            return Ok(Step::Done);
         }
+
+        // `num_buffers` is not written yet.
+        let head = self.run.head()?;
         self.run.hold(segment);
-        self.count_buffers(1, 1)?;
-        Ok(true)
+        let counted = self.count_buffers(1, 1);
+        self.run.mem.written(&[segment], need);
+        counted?;
+        self.run.take(head, used);
+        let len = need.wrapping_sub(bytes(self.header));
+        self.received(usize::try_from(len).unwrap_or(0));
+        Ok(Step::Done)
     }
 
     /// A packet of `len` bytes arrived.
@@ -239,6 +256,9 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// chains and segments as it takes.
     #[inline(never)]
     fn any(&mut self, len: usize) -> Result<Step> {
+        if let Some((received, segment, used)) = self.unsettled.take() {
+            return self.settle(received, segment, used);
+        }
         let need = len.saturating_add(self.header);
         let (chains, segments) = match self.gather(bytes(need))? {
             Fit::Yes { chains, segments } => (chains, segments),

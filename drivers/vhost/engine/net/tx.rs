@@ -53,6 +53,9 @@ struct Tx<'r, 'a, M, H, B> {
     /// It holds some, and what the guest puts before a packet is what the socket
     /// wants: a frame of one segment goes as it is.
     is_plain: bool,
+    /// A frame that [`Tx::quick`] could not stage, why, and whether its header
+    /// lies.
+    unstaged: Option<(Staged, bool, Segment)>,
     /// Bytes of the shortest frame taken.
     min_len: usize,
     /// Frames in the batch, and their bytes with headers.
@@ -77,6 +80,7 @@ pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
         backend,
         batch_size,
         is_plain: batch_size != 0 && vhost == 0,
+        unstaged: None,
         min_len,
         staged: 0,
         staged_bytes: 0,
@@ -173,19 +177,26 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
                 }
             }
 
-            let head = self.run.head()?;
-            let len = match self.chain(head)? {
-                Step::Done(len) => len,
-                Step::Full => {
-                    self.flush()?;
-                    return Ok(self.run.end(Counter::LeftFull, Outcome::WaitSocket));
-                }
-                Step::NoMemory => {
-                    self.flush()?;
-                    return Ok(self.run.end(Counter::LeftMemory, Outcome::Requeue));
+            let len = match self.quick() {
+                Some(len) => len,
+                None => {
+                    let head = self.run.head()?;
+                    match self.any(head)? {
+                        Step::Done(len) => {
+                            self.run.take(head, 0);
+                            len
+                        }
+                        Step::Full => {
+                            self.flush()?;
+                            return Ok(self.run.end(Counter::LeftFull, Outcome::WaitSocket));
+                        }
+                        Step::NoMemory => {
+                            self.flush()?;
+                            return Ok(self.run.end(Counter::LeftMemory, Outcome::Requeue));
+                        }
+                    }
                 }
             };
-            self.run.take(head, 0);
 
             if self.run.is_batch_full() {
                 self.flush()?;
@@ -215,23 +226,20 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         self.run.wait_kick(Counter::LeftEmpty)
     }
 
-    /// Sends the frame in the chain that `head` begins.
+    /// Stages the next frame and takes its chain, if it is the common one: of one
+    /// segment, that was found where the last one was, with a header as the
+    /// socket wants it. Answers its bytes; `None` if it is another, or did not
+    /// join the batch.
     #[inline]
-    fn chain(&mut self, head: Head) -> Result<Step> {
-        if self.is_plain {
-            if let Some(segment) = self.run.segment(head, Access::Read) {
-                return Ok(self.one(segment));
-            }
+    fn quick(&mut self) -> Option<usize> {
+        if !self.is_plain {
+            return None;
         }
-        self.any(head)
-    }
-
-    /// Sends a frame in one piece, its header as the socket wants it.
-    #[inline]
-    fn one(&mut self, segment: Segment) -> Step {
-        let len = usize::try_from(segment.len).unwrap_or(usize::MAX);
-        if !(self.min_len..=MAX_FRAME).contains(&len) {
-            return Step::Done(unfit(&mut self.run, len));
+        let head = self.run.head().ok()?;
+        let segment = self.run.segment(head, Access::Read)?;
+        let len = usize::try_from(segment.len).ok()?;
+        if len < self.min_len || len > MAX_FRAME {
+            return None;
         }
 
         let mut lies = false;
@@ -239,18 +247,24 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
             lies = !header::fix_csum(header, frame);
             !lies
         };
-        match self.backend.stage_one(segment, fix) {
-            Staged::Done => self.staged(len),
-            other => {
-                self.run.hold(segment);
-                self.not_staged(other, lies, 1, len)
-            }
+        let staged = self.backend.stage_one(segment, fix);
+        if staged != Staged::Done {
+            self.unstaged = Some((staged, lies, segment));
+            return None;
         }
+        self.run.take(head, 0);
+        self.staged(len);
+        Some(len)
     }
 
     /// Sends the frame in the chain that `head` begins, whatever it is made of.
     #[inline(never)]
     fn any(&mut self, head: Head) -> Result<Step> {
+        if let Some((why, lies, segment)) = self.unstaged.take() {
+            self.run.hold(segment);
+            let len = usize::try_from(segment.len).unwrap_or(usize::MAX);
+            return Ok(self.not_staged(why, lies, 1, len));
+        }
         match look(&mut self.run, head, self.min_len)? {
             Found::Frame { count, len } => Ok(self.frame(count, len)),
             Found::Dropped(len) => Ok(Step::Done(len)),
@@ -269,7 +283,10 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
             !lies
         };
         match self.backend.stage(self.run.segments(count), len, fix) {
-            Staged::Done => self.staged(len),
+            Staged::Done => {
+                self.staged(len);
+                Step::Done(len)
+            }
             other => self.not_staged(other, lies, count, len),
         }
     }
@@ -291,7 +308,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
 
     /// A frame of `len` bytes joined the batch.
     #[inline]
-    fn staged(&mut self, len: usize) -> Step {
+    fn staged(&mut self, len: usize) {
         self.staged = self.staged.wrapping_add(1);
         if H::COUNTS {
             self.staged_bytes = self.staged_bytes.wrapping_add(bytes(len));
@@ -299,7 +316,6 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         if self.staged >= self.batch_size {
             self.submit();
         }
-        Step::Done(len)
     }
 
     /// A frame that can never be sent.
