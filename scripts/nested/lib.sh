@@ -6,7 +6,9 @@
 GUEST_DIR=/run/guest # the guest's and QEMU's files
 TAP=tap0             # its tap, to be made
 BRIDGE=''            # the bridge for that tap; without one the tap has the VM's address
-GUEST_CARD=''        # more properties of its network card, each with a comma before it
+QUEUES=1             # pairs of queues; the guest has as many CPUs
+GUEST_NETDEV=''      # more properties of QEMU's end of the tap, each with a comma before it
+GUEST_CARD=''        # more properties of its network card, likewise
 GUEST_KERNEL=''      # more of its kernel's command line
 GUEST_IP=10.0.0.2 VM_IP=10.0.0.1
 
@@ -15,9 +17,12 @@ guest_start() { guest_launch "$@" && guest_ready; }
 
 # The same without the wait.
 guest_launch() {
-	local window=$1 netdev=tap,id=n0,ifname=$TAP,script=no,downscript=no,vhost=on port
+	local window=$1 queues='' serial=() port
 	shift
-	[ "$window" -eq 0 ] || netdev+=,poll-us=$window
+	NETDEV=tap,id=n0,ifname=$TAP,script=no,downscript=no,vhost=on$GUEST_NETDEV
+	CARD=virtio-net-pci,id=card,netdev=n0,romfile=,mac=52:54:00:12:34:56$GUEST_CARD
+	[ "$window" -eq 0 ] || NETDEV+=,poll-us=$window
+	if [ "$QUEUES" -gt 1 ]; then queues=multi_queue NETDEV+=,queues=$QUEUES CARD+=,mq=on; fi
 	rm -rf "$GUEST_DIR"
 	mkdir -p "$GUEST_DIR"
 	mkfifo "$GUEST_DIR"/{commands,monitor}.{in,out}
@@ -26,16 +31,16 @@ guest_launch() {
 	# As in the guest's init.
 	echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
 	echo 8388608 | tee /proc/sys/net/core/[rw]mem_max >/dev/null
-	ip tuntap add "$TAP" mode tap vnet_hdr
+	ip tuntap add "$TAP" mode tap vnet_hdr $queues
 	if [ -n "$BRIDGE" ]; then ip link set "$TAP" master "$BRIDGE"; else ip address add $VM_IP/24 dev "$TAP"; fi
 	ip link set "$TAP" up
-	local serial=()
 	for port in commands monitor; do serial+=(-chardev "pipe,id=$port,path=$GUEST_DIR/$port"); done
-	qemu-system-x86_64 -accel kvm -cpu host -M q35 -m 256 -nodefaults -no-user-config -display none \
+	qemu-system-x86_64 -accel kvm -cpu host -M q35 -smp "$QUEUES" -m 256,slots=2,maxmem=1G -nodefaults -no-user-config -display none \
 		-kernel /guest/vmlinuz -initrd /guest/initrd -append "console=ttyS0 loglevel=5 panic=-1 $GUEST_KERNEL" \
-		"${serial[@]}" -serial "file:$GUEST_DIR/console" -serial chardev:commands -mon chardev=monitor \
-		"$@" -netdev "$netdev" -device "virtio-net-pci,netdev=n0,romfile=$GUEST_CARD" >"$GUEST_DIR/qemu" 2>&1 &
+		"${serial[@]}" -serial "file:$GUEST_DIR/console" -serial chardev:commands -mon chardev=monitor,mode=control \
+		"$@" -netdev "$NETDEV" -device "$CARD" >"$GUEST_DIR/qemu" 2>&1 &
 	QEMU=$!
+	echo '{"execute": "qmp_capabilities"}' >&"$to_monitor"
 }
 
 # Waits until the guest has booted, again or for the first time, and brings its network card up.
@@ -46,7 +51,7 @@ guest_ready() {
 		while read -r -t 30 -u "$guest_out" line; do
 			[ "${line%$'\r'}" = ::ready ] || continue
 			TAP_BASE=$(tap_counters) # what came before is no business of this guest
-			guest "ip address add $GUEST_IP/24 dev eth0 && ip link set eth0 up"
+			guest_card_up
 			return
 		done
 		[ -e "/proc/$QEMU/exe" ] || { echo "QEMU ended"; break; }
@@ -54,6 +59,9 @@ guest_ready() {
 	echo "the guest did not boot"
 	return 1
 }
+
+# Brings a network card up that has just appeared in the guest.
+guest_card_up() { guest "ip address add $GUEST_IP/24 dev eth0 && ip link set eth0 up"; }
 
 # Sends the guest a command that it will not answer, again and again until it has it whole.
 guest_command() {
@@ -88,8 +96,25 @@ guest() {
 	return 124
 }
 
-# A command for QEMU's monitor.
-monitor() { printf '%s\n' "$*" >&"$to_monitor"; }
+# Runs a command in the guest until it succeeds.
+guest_until() {
+	guest "n=0; until { $*; } >/dev/null 2>&1; do n=\$((n + 1)); [ \$n -lt 300 ] || exit 1; usleep 100000; done" ||
+		{ echo "in the guest this did not come true: $*"; return 1; }
+}
+
+# A command for QEMU's monitor, as a human would type it; through QMP, which does not echo.
+monitor() { printf '{"execute": "human-monitor-command", "arguments": {"command-line": "%s"}}\n' "${*//\"/\\\"}" >&"$to_monitor"; }
+
+# asked COMMAND PATTERN: what matches the parentheses of PATTERN in the monitor's answer, which is one line.
+asked() {
+	local line
+	while read -r -t 0.01 -u "$from_monitor" _; do :; done
+	monitor "$1"
+	while read -r -t 60 -u "$from_monitor" line; do
+		[[ ! $line =~ $2 ]] || { echo "${BASH_REMATCH[1]}"; return; }
+	done
+	echo "no answer"
+}
 
 # Shuts the guest down; 0 if QEMU ends by itself and well.
 guest_stop() {
@@ -107,11 +132,14 @@ guest_logs() {
 	tail -n 20 "$GUEST_DIR/console" "$GUEST_DIR/qemu" 2>/dev/null | tr -d '\r'
 	[ ! -e "/proc/$QEMU/exe" ] || cat "$(worker)"/{stat,wchan,stack} 2>/dev/null
 	grep -h '^vhost-.*[^0]$' "/proc/$QEMU"/fdinfo/* 2>/dev/null
+	local line
+	while read -r -t 0.01 -u "$from_monitor" line; do echo "monitor: $line"; done
 	cat /proc/loadavg
 }
 
-# The worker's thread, as /proc/PID/task/TID: a thread of QEMU, or a kernel thread.
-worker() { grep -ls "^vhost-$QEMU\$" "/proc/$QEMU"/task/*/comm /proc/[0-9]*/task/*/comm | sed -n '1s,/comm$,,p'; }
+# The workers' threads, as /proc/PID/task/TID: threads of QEMU, or kernel threads. And one of them.
+workers() { grep -ls "^vhost-$QEMU\$" "/proc/$QEMU"/task/*/comm /proc/[0-9]*/task/*/comm | sed 's,/comm$,,' | sort -u -t / -k 5; }
+worker() { workers | head -n 1; }
 
 # Packets and bytes that went through since the guest booted, by its own count and by the tap's; both as
 # "TO-VM-PACKETS BYTES TO-GUEST-PACKETS BYTES".

@@ -29,7 +29,7 @@ driver_in_use() {
 	[ "$driver" = c ] || { module=vhost_net_rs other=vhost_net; }
 	awk -v m=$module -v o=$other '$1 == m && $3 > 0 { used = 1 } $1 == o { wrong = 1 } END { exit !used || wrong }' /proc/modules ||
 		found "$(grep vhost /proc/modules)" || return
-	[ -n "$(worker)" ] || found "threads: $(cat "/proc/$QEMU"/task/*/comm | paste -sd ' ')"
+	[ "$(workers | wc -l)" -eq "$QUEUES" ] || found "workers: $(workers); threads: $(cat "/proc/$QEMU"/task/*/comm | paste -sd ' ')"
 }
 
 # pings BYTES: eight each way. The first finds the other's address, which may take longer than its answer is waited for.
@@ -58,14 +58,6 @@ files() {
 	ours=$(sha256sum </tmp/ours) theirs=$(sha256sum </tmp/theirs)
 	[ "$(guest 'sha256sum </tmp/ours')" = "$ours" ] || found "the VM's file arrived as $(guest 'wc -c </tmp/ours') bytes that differ" || return
 	[ "$(guest 'sha256sum </tmp/theirs')" = "$theirs" ] || found "the guest's file arrived as $(wc -c </tmp/theirs) bytes that differ"
-}
-
-# Servers for the two below, in the guest and here, until the script ends.
-serve_iperf() {
-	iperf3 -s >/run/iperf3 2>&1 &
-	# shellcheck disable=SC2064 # now is when it is known
-	trap "kill $!" EXIT
-	guest iperf3 -s -D
 }
 
 # from_guest and to_guest: one line of iperf's with what the ends counted, for traffic that way.
@@ -111,7 +103,11 @@ restarted() {
 	[[ -e /proc/$before/exe && $(guest_uptime) -lt $((uptime + SECONDS - start)) ]] || found "QEMU $before is gone, or the guest did not start anew"
 }
 
-stopped() {
-	guest_stop || return
-	awk '/^vhost_net/ && $3 > 0 { print; used = 1 } END { exit used }' /proc/modules || found "the driver is still in use"
+driver_is_free() { awk '/^vhost_net/ && $3 > 0 { print; used = 1 } END { exit used }' /proc/modules || found "the driver is still in use"; }
+
+stopped() { guest_stop && driver_is_free; }
+
+# Neither "BUG:" and the like, nor a word of the driver's: it only speaks of trouble.
+guest_log_clean() {
+	"$(dirname "$0")/../vm-report" "$GUEST_DIR/console" && ! grep -E 'virtio_net|eth0|WATCHDOG' "$GUEST_DIR/console"
 }
