@@ -2,7 +2,9 @@
 
 //! `vhostctl tune`: windows by the load of the host, through the ioctls that all may use who have the right.
 
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::Write;
 use std::time::Duration;
 
@@ -163,7 +165,14 @@ impl Tuner<'_> {
                 }
             }
             let from = std::mem::replace(&mut window.set, wanted);
-            self.say(out, device, vring.name, (from, wanted), Some(idle))
+            let change = Change {
+                device: &device.id,
+                vring: vring.name,
+                from_us: from,
+                to_us: wanted,
+                idle_permille: Some(idle),
+            };
+            self.say(out, &change)
         });
         self.windows.insert(key, windows);
         done
@@ -180,7 +189,14 @@ impl Tuner<'_> {
                 }
                 let said = match replace(&self.app.host, device, vring, *window, window.found) {
                     Ok(Ok(())) => {
-                        self.say(out, device, vring.name, (window.set, window.found), None)
+                        let change = Change {
+                            device: &device.id,
+                            vring: vring.name,
+                            from_us: window.set,
+                            to_us: window.found,
+                            idle_permille: None,
+                        };
+                        self.say(out, &change)
                     }
                     Ok(Err(_)) => Ok(()),
                     Err(failure) => Err(failure),
@@ -195,29 +211,43 @@ impl Tuner<'_> {
         first
     }
 
-    /// Says what was set, and why: the host's idle share, or the end.
-    fn say(
-        &self,
-        out: &mut dyn Write,
-        device: &Device,
-        vring: &str,
-        (from, to): (u32, u32),
-        idle: Option<u64>,
-    ) -> Result {
-        let id = &device.id;
+    fn say(&self, out: &mut dyn Write, change: &Change<'_>) -> Result {
         if self.app.json {
-            let value = serde_json::json!({
-                "device": id, "vring": vring, "from_us": from, "to_us": to, "idle_permille": idle,
-            });
-            writeln!(out, "{value}")?;
+            let text = serde_json::to_string(change).unwrap_or_default();
+            writeln!(out, "{text}")?;
         } else {
-            let why = idle.map_or("given back".to_owned(), |idle| {
-                format!("host {}.{}% idle", idle / 10, idle % 10)
-            });
-            writeln!(out, "{id} {vring}: window {from} -> {to} us ({why})")?;
+            writeln!(out, "{change}")?;
         }
         out.flush()?;
         Ok(())
+    }
+}
+
+/// What was set, and why.
+#[derive(Debug, Serialize)]
+struct Change<'a> {
+    device: &'a str,
+    vring: &'a str,
+    from_us: u32,
+    to_us: u32,
+    /// The host's idle share; nothing at the end.
+    idle_permille: Option<u64>,
+}
+
+impl fmt::Display for Change<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            device,
+            vring,
+            from_us,
+            to_us,
+            ..
+        } = self;
+        write!(f, "{device} {vring}: window {from_us} -> {to_us} us ")?;
+        match self.idle_permille {
+            Some(idle) => write!(f, "(host {}.{}% idle)", idle / 10, idle % 10),
+            None => f.write_str("(given back)"),
+        }
     }
 }
 
