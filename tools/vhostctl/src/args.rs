@@ -88,7 +88,7 @@ pub struct Settings {
     /// Stop polling while no thread of the guest runs
     #[arg(long, value_name = "BOOL")]
     pub stop_on_guest: Option<bool>,
-    /// Events a millisecond at which continuous polling starts; 0 is never
+    /// Packets a millisecond at which continuous polling starts; 0 is never
     #[arg(long, value_name = "N")]
     pub start_rate: Option<u32>,
     /// Microseconds without work after which continuous polling ends; 0 sets the default

@@ -7,19 +7,12 @@ use serde_json::Value;
 use crate::device::{Device, Snapshot};
 use crate::fdinfo::Keys;
 
-/// Keys of a vring whose numbers go up and down, or name something.
-const GAUGES: [&str; 6] = [
-    "size",
-    "avail",
-    "used",
-    "window-ns",
-    "wakeup-ns",
-    "zerocopy-in-flight",
-];
+/// Keys of a vring whose numbers go up and down, besides times (`window-ns`), which end in their unit.
+const GAUGES: [&str; 4] = ["size", "avail", "used", "zerocopy-in-flight"];
 
-/// Whether a number of a vring counts events.
+/// Whether a number of a vring counts events, or sums times up (`poll-ns-won`).
 pub fn is_counter(key: &str) -> bool {
-    !GAUGES.contains(&key)
+    !key.ends_with("-ns") && !GAUGES.contains(&key)
 }
 
 /// How far a counter went. One that fell began again at VHOST_RESET_OWNER.

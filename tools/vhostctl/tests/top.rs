@@ -79,6 +79,17 @@ fn rates_are_a_seconds() {
 }
 
 #[test]
+fn window_of_the_adaptive_policy_is_the_one_that_it_chose() {
+    let (old, mut new) = two_seconds();
+    let window = |new: &Snapshot| row(&rows(Some(&old), new), "2100:31", "tx").window_us;
+    assert_eq!(window(&new), Some(50), "an older driver does not say");
+    new.devices[0].vrings[1]
+        .keys
+        .insert("adaptive-ns".into(), 12_288.into());
+    assert_eq!(window(&new), Some(12));
+}
+
+#[test]
 fn totals_are_what_the_driver_says() {
     let (old, _) = two_seconds();
     let rows = rows(None, &old);

@@ -201,8 +201,9 @@ fn vring_row(blank: Row, before: Option<(u64, Option<&Keys>)>, vring: &Vring) ->
     let polls = rate("polls");
     let won = rate("poll-won");
     let backend = vring.keys.get("backend").and_then(Value::as_str);
-    // In the unit that it was set in.
-    let window = number(&vring.keys, "window-ns").map(|ns| ns / 1024);
+    let policy = vring.keys.get("policy").and_then(Value::as_str);
+    let chosen = number(&vring.keys, "adaptive-ns").filter(|_| policy == Some("adaptive"));
+    let window = chosen.or_else(|| number(&vring.keys, "window-ns"));
     Row {
         vring: Some(vring.name),
         interface: backend.map_or_else(|| blank.interface.clone(), str::to_owned),
@@ -217,12 +218,9 @@ fn vring_row(blank: Row, before: Option<(u64, Option<&Keys>)>, vring: &Vring) ->
             .map(|(polls, won)| percent(won, polls)),
         drops: read(&|keys| sum(keys, |key| key.starts_with("drop-"))),
         errors: read(&|keys| sum(keys, |key| key.ends_with("-errors"))),
-        window_us: window,
-        policy: vring
-            .keys
-            .get("policy")
-            .and_then(Value::as_str)
-            .map(str::to_owned),
+        // In the unit that it was set in.
+        window_us: window.map(|ns| ns / 1024),
+        policy: policy.map(str::to_owned),
         fill: list::fill(vring),
         ..blank
     }
