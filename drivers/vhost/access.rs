@@ -86,14 +86,18 @@ impl<W: Work> State<W> {
             && access_ok(used, layout::used_bytes(num, event_idx))
     }
 
-    /// Whether the ring has nothing to look at, or is of no use.
-    pub(crate) fn avail_empty(&self, memory: &OwnerMemory) -> bool {
-        let Some(iotlb) = &self.iotlb else {
-            return self.queue.avail_empty(memory);
-        };
-        match MappedMemory::new(memory, iotlb.map(), &self.queue) {
-            Ok(mem) => self.queue.avail_empty(&mem),
-            Err(_) => true,
+    /// The memory with the rings in it, for as long as this state is locked.
+    ///
+    /// # Errors
+    ///
+    /// The IOTLB does not have them.
+    pub(crate) fn mapped<'a>(
+        &'a self,
+        memory: &'a OwnerMemory,
+    ) -> engine::error::Result<MappedMemory<'a>> {
+        match &self.iotlb {
+            Some(iotlb) => MappedMemory::new(memory, iotlb.map(), &self.queue),
+            None => Ok(MappedMemory::direct(memory)),
         }
     }
 

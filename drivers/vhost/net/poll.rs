@@ -4,6 +4,7 @@
 
 use super::{Item, Net, RX, TX};
 use crate::{
+    dirty_log::MappedMemory,
     engine::{
         busy_poll,
         host::{End, Watch, Window},
@@ -106,13 +107,15 @@ impl Poller<'_> {
                 .with_ring(self.turn.memory, |queue, mem| queue.kicks_off(mem))
                 .is_ok();
         let (window, socket_ready) = {
+            // Looked up once: whoever changes the IOTLB ends the window.
+            let ring = usable.then(|| other.mapped(&self.turn.memory));
             let watch = View {
                 poller: self,
                 rx,
                 tx,
                 own,
                 mem,
-                other: usable.then_some(&other),
+                other: ring.and_then(|mem| Some((&other, mem.ok()?))),
                 limits,
             };
             let _pinned = MigrateDisabled::new();
@@ -195,7 +198,8 @@ struct View<'a, M> {
     tx: &'a Vring<Net>,
     own: &'a SplitQueue,
     mem: &'a M,
-    other: Option<&'a Locked<'a, Net>>,
+    /// The other vring, and the memory that its ring is in.
+    other: Option<(&'a Locked<'a, Net>, MappedMemory<'a>)>,
     limits: &'a Limits,
 }
 
@@ -203,12 +207,10 @@ impl<M: GuestMemory> View<'_, M> {
     /// Whether the ring of the vring `index` is empty, or of no use.
     #[inline]
     fn empty(&self, index: usize) -> bool {
-        let memory = &self.poller.turn.memory;
-
-        if self.poller.turn.index == index {
-            self.own.avail_empty(self.mem)
-        } else {
-            self.other.is_none_or(|other| other.avail_empty(memory))
+        match &self.other {
+            _ if self.poller.turn.index == index => self.own.avail_empty(self.mem),
+            Some((other, mem)) => other.queue.avail_empty(mem),
+            None => true,
         }
     }
 }
@@ -253,7 +255,8 @@ impl<M: GuestMemory> Watch for View<'_, M> {
             // The run holds no packet: it has just found none.
             return self.poller.socket.has_rx_data();
         }
-        match self.other.and_then(|other| other.backend.as_ref()) {
+        let other = self.other.as_ref();
+        match other.and_then(|(other, _)| other.backend.as_ref()) {
             Some(Backend {
                 socket,
                 io: Io::Rx(queue),
