@@ -140,9 +140,16 @@ static __always_inline int vnr_rx_recvmsg(struct vnr_rx *rx, void *packet, size_
 	return sock->ops->recvmsg(sock, msg, len, MSG_DONTWAIT | MSG_TRUNC);
 }
 
+/* A tun says that all was received where it could not write all of it. */
+static __always_inline bool vnr_rx_is_whole(const struct vnr_rx *rx)
+{
+	return likely(!iov_iter_count(&rx->msg.msg_iter));
+}
+
 int vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov, u32 nr, size_t len)
 {
 	void *packet = vnr_rx_pop(rx);
+	int ret;
 
 	if (!packet && rx->socket.ring)
 		return -EAGAIN;
@@ -151,7 +158,11 @@ int vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov, u32 nr, size_t len)
 	len = vnr_iov_len(iov, nr, len);
 	iov_iter_init(&rx->msg.msg_iter, ITER_DEST, iov, nr, len);
 
-	return vnr_rx_recvmsg(rx, packet, len);
+	ret = vnr_rx_recvmsg(rx, packet, len);
+	if (ret >= 0 && !vnr_rx_is_whole(rx))
+		return -EFAULT;
+
+	return ret;
 }
 
 enum vnr_received vnr_rx_recv_one(struct vnr_rx *rx, u64 to, size_t len,
@@ -167,7 +178,8 @@ enum vnr_received vnr_rx_recv_one(struct vnr_rx *rx, u64 to, size_t len,
 
 	len = min(len, MAX_RW_COUNT);
 	iov_iter_ubuf(&rx->msg.msg_iter, ITER_DEST, buf, len);
-	if (unlikely(vnr_rx_recvmsg(rx, packet, len) != len))
+	if (unlikely(vnr_rx_recvmsg(rx, packet, len) != len) ||
+	    !vnr_rx_is_whole(rx))
 		return VNR_RECEIVED_PART;
 
 	if (!num_buffers)

@@ -39,9 +39,9 @@ impl Part {
         let len = u32::try_from(size).map_err(|_| Error::BadRing)?;
         let start = start.0;
         if start.checked_add(size.wrapping_sub(1)).is_none() {
-            // It goes over the end of the address space, where nothing is.
-            let iova = Iova(start);
-            return Err(Error::Unmapped { iova, access });
+            // It goes over the end of the address space. C asks for its first
+            // byte, again and again: no answer is one.
+            return Err(Error::BadRing);
         }
 
         let mut at = None;
@@ -100,7 +100,8 @@ impl<'a, M: GuestMemory> Mapped<'a, M> {
     /// # Errors
     ///
     /// [`Error::Unmapped`] for the first hole, [`Error::Denied`] for the first
-    /// entry that does not allow it.
+    /// entry that does not allow it, [`Error::BadRing`] if a part goes over the
+    /// end of the address space.
     pub fn new(mem: &'a M, map: AddressMap<'a>, queue: &SplitQueue) -> Result<Self> {
         let [desc, avail, used] = queue.addresses();
         let (num, event_idx) = (queue.num(), queue.event_idx());

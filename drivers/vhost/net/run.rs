@@ -107,6 +107,10 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Sc
     let mapped = match mapped {
         Ok(mapped) => mapped,
         Err(Error::Unmapped { iova, access }) => return Outcome::Miss { iova, access },
+        Err(error @ Error::BadRing) => {
+            stats.count(Counter::RingErrors, 1);
+            return Outcome::Broken(error);
+        }
         // The owner knows what it does not allow; C asks for nothing either.
         Err(_) => return Outcome::WaitKick,
     };

@@ -56,6 +56,26 @@ const ANYBODY: &[fn(&VhostNet) -> vhost_uapi::Result<String>] = &[
     },
 ];
 
+type OfIotlb = (&'static str, fn(&Path) -> Result<()>);
+const IOTLB: &[OfIotlb] = &[
+    (
+        "IOTLB: the other vring stops: what waited asks again",
+        iotlb::forgotten,
+    ),
+    (
+        "IOTLB: a ring over the end of the address space is broken, not asked for",
+        iotlb::over_the_end,
+    ),
+    (
+        "IOTLB: entries for memory that is not there cost their packet, or break the ring",
+        iotlb::nowhere,
+    ),
+    (
+        "IOTLB: messages do not wait for a window of 3 s",
+        iotlb::windows,
+    ),
+];
+
 /// Runs the tests whose names contain `only`.
 pub fn run(node: &Path, only: &str, report: &mut Report) {
     let mut tests = Vec::new();
@@ -100,10 +120,9 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
         "an owner is killed while its worker waits for its memory",
         move || stuck::killed(node),
     ));
-    tests.push(Test::new(
-        "IOTLB: the other vring stops: what waited asks again",
-        move || iotlb::forgotten(node),
-    ));
+    for (name, run) in IOTLB {
+        tests.push(Test::new(*name, move || run(node)));
+    }
     tests.retain(|test| test.name.contains(only));
     report.run_on(1, &tests);
 }

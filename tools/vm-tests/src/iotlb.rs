@@ -3,6 +3,7 @@
 //! The device IOTLB: this program is the IOMMU of a driver whose memory is in pages that lie about.
 
 mod changes;
+mod places;
 mod rig;
 
 use std::collections::BTreeSet;
@@ -19,6 +20,7 @@ use vhost_uapi::features;
 use vhost_uapi::iotlb::{READ, WRITE};
 
 pub(crate) use self::changes::forgotten;
+pub(crate) use self::places::{nowhere, over_the_end, windows};
 use self::rig::{table, Iommu, Rig, NO_MISS, PAGE, PAGES};
 use crate::patience::patience;
 use crate::pump::shape;
