@@ -54,6 +54,10 @@ impl Poller<'_> {
         let version = polling.version();
         let settings = polling.settings().capped(param::poll_max());
         let limits = Limits::new(version, &settings);
+        // To find out in a window would cost more than to sleep.
+        if settings.gives_way() && !clock::single_task_running() {
+            return None;
+        }
 
         match polling.plan(&settings, stats) {
             Plan::Sleep => None,
@@ -63,7 +67,7 @@ impl Poller<'_> {
                 polling.polled(window.ns, found, stats);
                 Some(window)
             }
-            Plan::Turn(_) if limits.hinder(self.turn.worker, 0).is_some() => {
+            Plan::Turn(_) if settings.guest && !self.turn.worker.owner().runs() => {
                 polling.stop(stats);
                 None
             }
@@ -101,11 +105,7 @@ impl Poller<'_> {
         };
         let mut other = paired.try_lock()?;
         // A ring that cannot be reached shows in its own run.
-        let usable = other.backend.is_some()
-            && other.queue.is_set_up()
-            && other
-                .with_ring(self.turn.memory, |queue, mem| queue.kicks_off(mem))
-                .is_ok();
+        let usable = self.take_over(&mut other);
         let (window, socket_ready) = {
             // Looked up once: whoever changes the IOTLB ends the window.
             let ring = usable.then(|| other.mapped(&self.turn.memory));
@@ -126,6 +126,16 @@ impl Poller<'_> {
             self.hand_over(&mut other, paired_index, socket_ready);
         }
         Some(window)
+    }
+
+    /// Turns the kicks of the other vring off, if it is in use.
+    #[inline(never)]
+    fn take_over(&self, other: &mut Locked<'_, Net>) -> bool {
+        other.backend.is_some()
+            && other.queue.is_set_up()
+            && other
+                .with_ring(self.turn.memory, |queue, mem| queue.kicks_off(mem))
+                .is_ok()
     }
 
     /// Lets the other vring's own run take what showed, or be kicked again.
@@ -163,6 +173,8 @@ struct Limits {
     guest: bool,
     /// When the threads of the owner are to be looked at.
     next: Cell<u64>,
+    /// None of them ran at the last look. One may be off its CPU for a moment.
+    missed: Cell<bool>,
 }
 
 impl Limits {
@@ -172,6 +184,7 @@ impl Limits {
             gives_way: settings.gives_way(),
             guest: settings.guest,
             next: Cell::new(0),
+            missed: Cell::new(false),
         }
     }
 
@@ -183,7 +196,8 @@ impl Limits {
         }
         if self.guest && now >= self.next.get() {
             self.next.set(now.saturating_add(GUEST_LOOK));
-            if !worker.owner().runs() {
+            let runs = worker.owner().runs();
+            if self.missed.replace(!runs) && !runs {
                 return Some(End::Guest);
             }
         }
