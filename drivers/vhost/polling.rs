@@ -11,7 +11,7 @@ use crate::{
         policy::{Plan, Policy, Poll, Settings},
     },
     ioctl::RawPoll,
-    kapi::{clock, param},
+    kapi::{atomic, clock, param},
     stats::Stats,
 };
 use kernel::{
@@ -82,7 +82,7 @@ impl Polling {
     /// The window, in units of 1,024 ns.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
-        self.window.load(Relaxed)
+        atomic::load(&self.window)
     }
 
     /// Sets the window, in units of 1,024 ns. One that is open ends.
@@ -107,27 +107,27 @@ impl Polling {
     /// Another number than before, if something was set meanwhile.
     #[inline]
     pub(crate) fn version(&self) -> u32 {
-        self.version.load(Relaxed)
+        atomic::load(&self.version)
     }
 
     /// What was set.
     #[inline]
     pub(crate) fn settings(&self) -> Settings {
-        let flags = self.flags.load(Relaxed);
+        let flags = atomic::load(&self.flags);
         Settings {
             // Only numbers of policies are stored.
-            policy: Policy::from_number(self.policy.load(Relaxed)).unwrap_or(Policy::Fixed),
+            policy: Policy::from_number(atomic::load(&self.policy)).unwrap_or(Policy::Fixed),
             window: self.window(),
             competitor: flags & COMPETITOR != 0,
             guest: flags & GUEST != 0,
-            start_rate: self.start_rate.load(Relaxed),
-            stop_idle: self.stop_idle.load(Relaxed),
+            start_rate: atomic::load(&self.start_rate),
+            stop_idle: atomic::load(&self.stop_idle),
         }
     }
 
     /// The window that the adaptive policy chose last, in nanoseconds.
     pub(crate) fn chosen(&self) -> u64 {
-        self.chosen.load(Relaxed)
+        atomic::load(&self.chosen)
     }
 
     /// What the vring is to do that has nothing to do.
@@ -161,7 +161,7 @@ impl Polling {
     /// do.
     #[inline(never)]
     pub(crate) fn polled(&self, ns: u64, found: bool, stats: &Stats) {
-        if self.waits.load(Relaxed) != 0 {
+        if atomic::load(&self.waits) != 0 {
             let mut poll = self.poll.lock();
             poll.polled(ns, found, stats.wakeup_ns());
             self.show(&poll);
@@ -171,7 +171,7 @@ impl Polling {
     /// The worker has something to do, for which it was woken if it `slept`.
     #[inline]
     pub(crate) fn woken(&self, slept: bool, stats: &Stats) {
-        if self.waits.load(Relaxed) != 0 {
+        if atomic::load(&self.waits) != 0 {
             self.end_wait(slept, stats);
         }
     }

@@ -8,6 +8,7 @@ use crate::{
     ioctl::{self, FileArg},
     iotlb::VringIotlb,
     kapi::{
+        atomic,
         eventfd::{EventFd, KickFile},
         index::VringIndex,
         number,
@@ -232,7 +233,7 @@ impl<W: Work> Vring<W> {
     /// Whether somebody outside the worker waits for the lock.
     #[inline]
     pub(crate) fn wanted(&self) -> bool {
-        self.waiters.load(Relaxed) != 0
+        atomic::load(&self.waiters) != 0
     }
 
     /// Counts a kick. Any context.
@@ -244,7 +245,7 @@ impl<W: Work> Vring<W> {
 
     /// Kicks received.
     pub(crate) fn kicks(&self) -> u64 {
-        self.kicks.load(Relaxed)
+        atomic::load(&self.kicks)
     }
 
     /// The name of the backend that is attached.

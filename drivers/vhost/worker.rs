@@ -16,7 +16,7 @@
 use crate::{
     engine::scratch::Scratch,
     kapi::{
-        clock,
+        atomic, clock,
         owner::{self, OwnerMemory, OwnerMm},
         process::Process,
         task::{self, Kind, Runner, Task, TaskSlot},
@@ -30,7 +30,7 @@ use kernel::{
     prelude::*,
     str::CString,
     sync::{
-        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        atomic::{Atomic, Full, Relaxed, Release},
         Arc, ArcBorrow, CondVar, Mutex,
     },
 };
@@ -137,7 +137,7 @@ impl<W: Work> Worker<W> {
     ///
     /// Answers `false` if the worker takes no more (C: `vhost_vq_work_queue()`).
     pub(crate) fn queue(&self, item: ArcBorrow<'_, WorkItem<W>>, bits: u32) -> bool {
-        if self.state.load(Relaxed) != RUNNING {
+        if atomic::load(&self.state) != RUNNING {
             return false;
         }
         self.stopwatch.wakes();
@@ -146,7 +146,7 @@ impl<W: Work> Worker<W> {
         }
         // The list's update is a full barrier: either `end()` finds the item
         // there, or its state is seen here.
-        if self.state.load(Relaxed) == ENDED {
+        if atomic::load(&self.state) == ENDED {
             drop(self.list.take());
             return false;
         }
@@ -168,7 +168,7 @@ impl<W: Work> Worker<W> {
     #[inline]
     pub(crate) fn has_slept(&self) -> bool {
         // Its own thread alone changes it.
-        let slept = self.slept.load(Relaxed) != 0;
+        let slept = atomic::load(&self.slept) != 0;
         if slept {
             self.slept.store(0, Relaxed);
         }
@@ -183,7 +183,7 @@ impl<W: Work> Worker<W> {
     /// Whether a flush ticket is not served.
     #[inline]
     fn owes_flush(&self) -> bool {
-        self.served.load(Relaxed) < self.drawn.load(Acquire)
+        atomic::load(&self.served) < atomic::load_acquire(&self.drawn)
     }
 
     /// Sleeps until all that was queued before has run, or never will.
@@ -194,7 +194,9 @@ impl<W: Work> Worker<W> {
         self.thread.wake();
 
         let mut guard = self.flush_lock.lock();
-        while self.served.load(Acquire) < ticket && self.state.load(Acquire) != ENDED {
+        while atomic::load_acquire(&self.served) < ticket
+            && atomic::load_acquire(&self.state) != ENDED
+        {
             self.flushed.wait(&mut guard);
         }
     }
@@ -202,7 +204,7 @@ impl<W: Work> Worker<W> {
     /// Runs what is pending; `false` if nothing is.
     fn run_pending(&self, memory: OwnerMemory) -> bool {
         // Before the list is taken: see the top of this file.
-        let ticket = self.drawn.load(Acquire);
+        let ticket = atomic::load_acquire(&self.drawn);
         if self.list.is_empty() && !self.owes_flush() {
             self.stopwatch.sleeps();
             self.slept.store(1, Relaxed);
@@ -230,7 +232,7 @@ impl<W: Work> Worker<W> {
 
     /// Marks the tickets up to `ticket` as served.
     fn serve(&self, ticket: u64) {
-        if self.served.load(Relaxed) < ticket {
+        if atomic::load(&self.served) < ticket {
             let _guard = self.flush_lock.lock();
             self.served.store(ticket, Release);
             self.flushed.notify_all();

@@ -341,7 +341,6 @@ void vnr_poll_stop(struct vnr_poll *poll);
 u32 vnr_fetch_or(atomic_t *word, u32 bits);
 u32 vnr_take_bits(atomic_t *word);
 void vnr_list_add(struct llist_head *list, struct llist_node *node);
-bool vnr_list_empty(const struct llist_head *list);
 /* Takes all entries off the list, the oldest first. */
 struct llist_node *vnr_list_take(struct llist_head *list);
 

@@ -22,11 +22,6 @@ void vnr_list_add(struct llist_head *list, struct llist_node *node)
 	llist_add(node, list);
 }
 
-bool vnr_list_empty(const struct llist_head *list)
-{
-	return llist_empty(list);
-}
-
 struct llist_node *vnr_list_take(struct llist_head *list)
 {
 	return llist_reverse_order(llist_del_all(list));

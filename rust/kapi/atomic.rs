@@ -1,11 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A word of bits, which the kernel crate's atomics cannot set one by one.
+//! What the kernel crate's atomics lack: a word of bits, and loads that are not
+//! calls.
 //!
 //! C header: [`include/linux/atomic.h`](srctree/include/linux/atomic.h)
 
 use crate::bindings;
+use core::sync::atomic::compiler_fence;
+use core::sync::atomic::Ordering;
+use kernel::sync::atomic::Atomic;
+use kernel::sync::atomic::AtomicType;
 use kernel::types::Opaque;
+
+/// `READ_ONCE()`: what `load(Relaxed)` is, which is a call into the kernel.
+#[inline(always)]
+pub(crate) fn load<T: AtomicType>(atomic: &Atomic<T>) -> T {
+    // SAFETY: The pointer is valid and aligned. A volatile load of a word is
+    // one load, which may race with others' atomic operations: in the kernel's
+    // memory model that is what `READ_ONCE()` is for.
+    unsafe { atomic.as_ptr().read_volatile() }
+}
+
+/// `smp_load_acquire()`, as `load(Acquire)`: on x86-64 the processor keeps the
+/// order, and the compiler is told to.
+#[inline(always)]
+pub(crate) fn load_acquire<T: AtomicType>(atomic: &Atomic<T>) -> T {
+    let value = load(atomic);
+    compiler_fence(Ordering::Acquire);
+    value
+}
 
 /// A word of bits that any thread may set and take.
 #[repr(transparent)]

@@ -5,6 +5,7 @@
 //! C headers: [`include/linux/sched/vhost_task.h`](srctree/include/linux/sched/vhost_task.h),
 //! [`include/linux/kthread.h`](srctree/include/linux/kthread.h)
 
+use super::atomic;
 use super::module::ModuleRef;
 use super::owner::OwnerMemory;
 use super::owner::OwnerMm;
@@ -16,10 +17,8 @@ use kernel::error::from_err_ptr;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::atomic::Acquire;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::atomic::Full;
-use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 use kernel::sync::Completion;
 use kernel::task;
@@ -261,7 +260,7 @@ impl TaskSlot {
 
     /// Puts the current task there, if it is the first. Fully ordered then.
     pub(crate) fn set_current(&self) {
-        if !self.0.load(Relaxed).is_null() {
+        if !atomic::load(&self.0).is_null() {
             return;
         }
 
@@ -281,7 +280,7 @@ impl TaskSlot {
     fn get(&self) -> Option<&task::Task> {
         // SAFETY: By the invariant it is NULL or live as long as `self` is. The
         // load is ordered after the reference was taken.
-        unsafe { self.0.load(Acquire).as_ref() }
+        unsafe { atomic::load_acquire(&self.0).as_ref() }
     }
 
     /// Wakes the task, if there is one. It may have ended. Any context.

@@ -119,8 +119,9 @@ impl<T> WorkList<T> {
     /// Whether no item is in the list. Any context.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // SAFETY: The head is valid.
-        unsafe { bindings::vnr_list_empty(self.head.get()) }
+        // SAFETY: The head is valid, and others change it by atomic operations
+        // only: a volatile load of a word is one load (`READ_ONCE()`).
+        unsafe { (&raw const (*self.head.get()).first).read_volatile() }.is_null()
     }
 
     /// Takes all items off the list.
