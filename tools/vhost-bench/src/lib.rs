@@ -6,6 +6,7 @@
 
 pub mod counts;
 pub mod histogram;
+pub mod limit;
 pub mod results;
 pub mod symbols;
 pub mod table;

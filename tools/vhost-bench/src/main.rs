@@ -4,12 +4,13 @@
 
 #![forbid(unsafe_code)]
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use serde_json::json;
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use vhost_bench::{histogram, results, table};
+use vhost_bench::{histogram, limit, results, table};
 
 /// Makes tables of what scripts/bench counted.
 ///
@@ -37,6 +38,13 @@ enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Whether a driver takes more instructions than recorded
+    Limit {
+        /// Folder of a boot
+        folder: PathBuf,
+        /// File with a case and its instructions per packet on each line
+        recorded: PathBuf,
     },
     /// One driver, by function
     Functions {
@@ -78,6 +86,12 @@ fn run(command: &Command) -> Result<()> {
             } else {
                 print!("{}", table::text(&rows));
             }
+        }
+        Command::Limit { folder, recorded } => {
+            let file = recorded.display().to_string();
+            let recorded = fs::read_to_string(recorded).context(file)?;
+            let cases = results::read(folder)?.cases;
+            print!("{}", limit::text(&cases, &recorded)?);
         }
         Command::Functions {
             folder,

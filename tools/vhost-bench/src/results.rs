@@ -62,6 +62,12 @@ pub fn read(folder: &Path) -> Result<Boot> {
     let host = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let file = folder.join("out");
     let out = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    // Without all symbols, instructions would be nobody's.
+    ensure!(
+        out.ends_with("\nend\n"),
+        "{}: the end is missing",
+        file.display()
+    );
     let lines = |start: &'static str| out.lines().filter_map(move |line| line.strip_prefix(start));
     let symbols = Symbols::parse(lines("k ")).with_context(|| file.display().to_string())?;
     let mut cases = Vec::new();
