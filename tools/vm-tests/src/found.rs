@@ -417,7 +417,7 @@ pub(crate) fn ip(args: &[&str]) -> Result<()> {
 }
 
 /// Runs a program; returns what it printed.
-fn run_command(program: &str, args: &[&str]) -> Result<String> {
+pub(crate) fn run_command(program: &str, args: &[&str]) -> Result<String> {
     let output = Command::new(program).args(args).output();
     let Output {
         status,

@@ -28,3 +28,4 @@ pub mod stuck;
 pub mod toggles;
 pub mod windows;
 pub mod workers;
+pub mod zerocopy;

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
     arrays, clients, dirty_log, disturbed, found, hostile, iotlb, parameters, polling, published,
-    races, stop, stuck, toggles, windows, workers,
+    races, stop, stuck, toggles, windows, workers, zerocopy,
 };
 
 /// Tests of a vhost-net driver
@@ -70,6 +70,14 @@ enum Command {
     Iotlb,
     /// Pairs of everything that changes or ends a device, at the same time
     Races(races::Options),
+    /// Packets that are sent from the guest's memory
+    Zerocopy,
+    /// Part of `zerocopy`: own a device with packets in flight
+    #[command(hide = true)]
+    ZerocopyOwner {
+        /// How to stop it
+        how: zerocopy::Stop,
+    },
     /// Interfaces that go down, change and go away
     Disturbed,
     /// The calls of programs that use vhost-net, in their order
@@ -166,6 +174,8 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         }),
         Command::RaceOwner(setup) => races::owner(node, *setup).map(|()| true),
         Command::Parameters { entries } => parameters::print(node, *entries).map(|()| true),
+        Command::Zerocopy => suite("zerocopy", &|report| zerocopy::run(node, only, report)),
+        Command::ZerocopyOwner { how } => zerocopy::main(node, *how).map(|()| true),
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),
         Command::WorkerProcess { role, kind } => workers::main(*role, *kind).map(|()| true),
         Command::LongArray { set } => arrays::main(*set).map(|()| true),

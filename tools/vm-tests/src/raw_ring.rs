@@ -27,7 +27,7 @@ pub struct Desc {
 }
 
 /// The driver's half of a ring, field by field.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RawRing {
     memory: GuestMemory,
     ring: RingLayout,
