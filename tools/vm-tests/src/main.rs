@@ -51,7 +51,11 @@ enum Command {
     /// Busy-polling windows that must close
     Windows,
     /// How vrings poll, and who may say so
-    Polling,
+    Polling {
+        /// How often a driver sleeps at any moment
+        #[arg(long, value_name = "N", default_value_t = 3000)]
+        sleeps: u32,
+    },
     /// Features that change under traffic
     Toggles,
     /// Faults that were found once
@@ -163,7 +167,9 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         }),
         Command::Published => suite("published", &|report| published::run(node, only, report)),
         Command::Windows => suite("windows", &|report| windows::run(node, only, report)),
-        Command::Polling => suite("polling", &|report| polling::run(node, only, report)),
+        Command::Polling { sleeps } => suite("polling", &|report| {
+            polling::run(node, only, *sleeps, report);
+        }),
         Command::PollingProcess { role, path } => polling::main(*role, path).map(|()| true),
         Command::Toggles => suite("toggles", &|report| toggles::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),

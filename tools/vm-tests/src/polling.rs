@@ -28,7 +28,7 @@ const DEFAULT: VringPoll = VringPoll {
 };
 
 /// Runs the tests whose names contain `only`.
-pub fn run(node: &Path, only: &str, report: &mut Report) {
+pub fn run(node: &Path, only: &str, sleeps: u32, report: &mut Report) {
     type One = (&'static str, fn(&Path) -> Result<()>);
     let all: [One; 9] = [
         ("what is set is what is got, vring by vring", set_and_get),
@@ -47,8 +47,8 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
             limits::guest,
         ),
         (
-            "sleeps at any moment, no packet is forgotten",
-            limits::sleeps,
+            "continuous polling ends, by time and without a backend",
+            limits::continuous,
         ),
         ("who may set: root may, for another's device", rights::root),
         (
@@ -60,6 +60,10 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
         .iter()
         .map(|(name, test)| Test::new(*name, move || test(node)))
         .collect();
+    tests.push(Test::new(
+        "sleeps at any moment, no packet is forgotten",
+        move || limits::sleeps(node, sleeps),
+    ));
     tests.retain(|test| test.name.contains(only));
     report.run_on(1, &tests);
 }

@@ -45,15 +45,21 @@ fn worker(rig: &Rig) -> Result<&Worker> {
     rig.session.worker.as_ref().context("no worker was found")
 }
 
-/// Sends the packet `at`, and waits until it is used.
+/// Sends the packet `at`, and waits, on the CPU, until it is used.
 fn packet(rig: &Rig, at: u16) -> Result<()> {
     let ring = rig.ring(TX);
     rig.good(TX, at, at % ring.num());
-    ring.publish(at + 1);
-    if ring.wants_kick(at, at + 1) {
+    let next = at.wrapping_add(1);
+    ring.publish(next);
+    if ring.wants_kick(at, next) {
         rig.kick(TX)?;
     }
-    rig.expect_used(TX, at + 1)
+    // A driver that sleeps here would be one that does not run.
+    let start = Instant::now();
+    while ring.used_idx() != next && start.elapsed() < Duration::from_secs(1) {
+        std::hint::spin_loop();
+    }
+    rig.expect_used(TX, next)
 }
 
 fn polled(rig: &Rig) -> Result<Duration> {
@@ -163,7 +169,7 @@ pub(super) fn guest(node: &Path) -> Result<()> {
         "{with:?} is polled for each sleep"
     );
     ensure!(
-        running > window * 9 / 10,
+        running > window * 3 / 4,
         "{running:?} is polled while the driver runs"
     );
     ensure!(
@@ -192,17 +198,77 @@ fn preempted(rig: &Rig) -> Result<Duration> {
 }
 
 /// Sleeps at any moment with a driver that sleeps at any moment: no packet is forgotten.
-pub(super) fn sleeps(node: &Path) -> Result<()> {
+pub(super) fn sleeps(node: &Path, count: u32) -> Result<()> {
     let flags = PollFlags {
         competitor: true,
         guest: true,
     };
     let rig = rig(node, flags, Policy::Fixed)?;
-    for at in 0..3000_u16 {
-        packet(&rig, at)?;
-        thread::sleep(Duration::from_micros(u64::from(at % 61)));
+    for number in 0..count {
+        // CAST: Indices wrap.
+        packet(&rig, number as u16)?;
+        thread::sleep(Duration::from_micros(u64::from(number % 61)));
     }
     Ok(())
+}
+
+/// Continuous polling ends when nothing comes any more, and with the backend.
+pub(super) fn continuous(node: &Path) -> Result<()> {
+    const STOP_IDLE: u32 = 3000;
+    let rig = rig(node, PollFlags::default(), Policy::Fixed)?;
+    let poll = VringPoll {
+        policy: Policy::Continuous,
+        start_rate: 1,
+        stop_idle_us: STOP_IDLE,
+        ..DEFAULT
+    };
+    for index in [RX, TX] {
+        rig.vhost().set_vring_busyloop_timeout(index, 0)?;
+        rig.vhost().set_poll(index, poll)?;
+    }
+    worker(&rig)?.pin(WORKER_CPU)?;
+    pin_self(DRIVER_CPU)?;
+    let (ring, idle) = (rig.ring(TX), Duration::from_micros(STOP_IDLE.into()));
+    let mut at = 0;
+    let mut start = || -> Result<()> {
+        for _ in 0..200 {
+            packet(&rig, at)?;
+            at += 1;
+        }
+        ensure!(!ring.wants_kick(at, at + 1), "it does not poll on");
+        Ok(())
+    };
+    start()?;
+    let before = polled(&rig)?;
+    thread::sleep(idle * 10);
+    let polled = polled(&rig)? - before;
+    println!("# polling: continuous: {polled:?} polled of {idle:?}");
+    ensure!(polled > idle / 2, "it stops after {polled:?}");
+    ensure!(polled < idle * 11 / 10, "it stops after {polled:?} only");
+    asleep(&rig, idle)?;
+    let used = ring.used_idx();
+    ensure!(
+        ring.wants_kick(used, used + 1),
+        "it ended, and no kick is wanted"
+    );
+
+    start()?;
+    rig.session.device.detach()?;
+    thread::sleep(idle);
+    asleep(&rig, idle)
+}
+
+/// Fails if the worker runs.
+fn asleep(rig: &Rig, time: Duration) -> Result<()> {
+    let before = cpu_time(rig)?;
+    thread::sleep(time);
+    let spent = cpu_time(rig)? - before;
+    ensure!(spent < time / 20, "it spends {spent:?} of {time:?}");
+    Ok(())
+}
+
+fn cpu_time(rig: &Rig) -> Result<Duration> {
+    worker(rig)?.cpu_time().context("the worker is gone")
 }
 
 /// What takes the driver's CPU away.
