@@ -107,7 +107,9 @@ driver_is_free() { awk '/^vhost_net/ && $3 > 0 { print; used = 1 } END { exit us
 
 stopped() { guest_stop && driver_is_free; }
 
-# Neither "BUG:" and the like, nor a word of the driver's: it only speaks of trouble.
+# Neither "BUG:" and the like, nor a word of the driver's: it only speaks of trouble. In the logs of all QEMUs that had it.
 guest_log_clean() {
-	"$(dirname "$0")/../vm-report" "$GUEST_DIR/console" && ! grep -E 'virtio_net|eth0|WATCHDOG' "$GUEST_DIR/console"
+	local all=${GUEST_DIR%/*}/consoles
+	cat "${GUEST_DIR%/*}"/*/console >"$all"
+	"$(dirname "$0")/../vm-report" "$all" && ! grep -E 'virtio_net|eth0|WATCHDOG' "$all"
 }
