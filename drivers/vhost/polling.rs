@@ -104,6 +104,12 @@ impl Polling {
         self.version.fetch_add(1, Full);
     }
 
+    /// Whether no window is ever to be opened: the common setting.
+    #[inline]
+    pub(crate) fn is_off(&self) -> bool {
+        self.window() == 0 && atomic::load(&self.policy) == Policy::Fixed.number()
+    }
+
     /// Another number than before, if something was set meanwhile.
     #[inline]
     pub(crate) fn version(&self) -> u32 {

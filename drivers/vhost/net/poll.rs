@@ -50,6 +50,9 @@ impl Poller<'_> {
     /// virtqueue of the run, and `mem` its memory. `None` if it is to sleep.
     pub(super) fn poll<M: GuestMemory>(&self, own: &SplitQueue, mem: &M) -> Option<Window> {
         let Vring { polling, stats, .. } = self.vring();
+        if polling.is_off() {
+            return None;
+        }
         // Before the rest: what is set later ends the window.
         let version = polling.version();
         let settings = polling.settings().capped(param::poll_max());
