@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::args::TraceOptions;
 use crate::device::{Device, Snapshot};
 use crate::failure::{Failure, Result};
+use crate::fdinfo::number;
 use crate::signals::Event;
 use line::Line;
 use tracefs::Instance;
@@ -46,7 +47,16 @@ pub fn run(app: &App, options: &TraceOptions, out: &mut dyn Write) -> Result<Sna
 /// A condition for the kernel's filter that holds for events of these devices; nothing if the event does not name its device.
 fn filter(fields: &[String], devices: &[Device]) -> Option<String> {
     let has = |name: &str| fields.iter().any(|field| field == name);
-    let ids: Vec<String> = if has("worker") {
+    let numbers: Vec<u64> = devices
+        .iter()
+        .filter_map(|device| number(&device.keys, "device"))
+        .collect();
+    let ids: Vec<String> = if has("device") && numbers.len() == devices.len() {
+        numbers
+            .iter()
+            .map(|number| format!("device == {number}"))
+            .collect()
+    } else if has("worker") {
         let tids = devices.iter().flat_map(|device| &device.workers);
         tids.map(|worker| format!("worker == {}", worker.tid))
             .collect()
@@ -145,6 +155,10 @@ mod tests {
             Some("owner == 1 || owner == 3")
         );
         assert_eq!(by(&["vring"]), None);
+        let mut known = [device(Some(1), Some(2))];
+        known[0].keys.insert("device".into(), 7.into());
+        let names = fields(&["device", "owner"]);
+        assert_eq!(filter(&names, &known).as_deref(), Some("device == 7"));
         let idle = [device(None, None)];
         assert_eq!(
             filter(&fields(&["worker"]), &idle).as_deref(),
