@@ -15,6 +15,7 @@ use crate::{
         owner::{self, OwnerMemory, OwnerMm},
         param,
         task::{Kind, Task},
+        trace,
         work::WorkItem,
     },
     kick::{self, Event, Waker},
@@ -77,9 +78,14 @@ impl<W: Work> Control<W> {
     }
 }
 
+/// Devices that were opened.
+static DEVICES: Atomic<u64> = Atomic::new(0);
+
 /// A device with [`VRINGS`] vrings.
 #[pin_data]
 pub(crate) struct Device<W: Work> {
+    /// Its number, counted from 1: no other device has or had it.
+    id: u64,
     #[pin]
     control: Mutex<Control<W>>,
     /// Written under `control`. Nobody sleeps under this lock: other processes
@@ -100,7 +106,9 @@ impl<W: Work> Device<W> {
     ///
     /// `ENOMEM`.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
+        let id = DEVICES.fetch_add(1, Relaxed).wrapping_add(1);
         try_pin_init!(Self {
+            id,
             control <- new_mutex!(
                 Control {
                     thread: None,
@@ -110,7 +118,7 @@ impl<W: Work> Device<W> {
             ),
             owner <- new_mutex!(None, "Device::owner"),
             fork_from_owner: Atomic::new(param::default_kind() == Kind::Owner),
-            vrings <- pin_init::pin_init_array_from_fn(|_| Vring::new()),
+            vrings <- pin_init::pin_init_array_from_fn(|index| Vring::new(*id, index)),
             channel <- Channel::new(),
         })
     }
@@ -144,6 +152,11 @@ impl<W: Work> Device<W> {
         } else {
             Err(EPERM)
         }
+    }
+
+    /// Its number, as traces have it.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// Process id of the owner and thread id of the worker; 0 for none.
@@ -185,11 +198,13 @@ impl<W: Work> Device<W> {
         let worker = Worker::new()?;
         let task = worker.start(self.kind(), &mm)?;
 
+        let tgid = owner::current_tgid();
         *self.owner.lock() = Some(Owner {
             mm,
             worker: worker.clone(),
-            tgid: owner::current_tgid(),
+            tgid,
         });
+        trace::worker_create(|| (self.id, tgid));
         control.thread = Some(Thread { worker, task });
         Ok(())
     }
@@ -245,6 +260,7 @@ impl<W: Work> Device<W> {
         self.set_kind(param::default_kind());
         if let Some(Thread { worker, task }) = control.thread.take() {
             worker.stop(task);
+            trace::worker_exit(|| (self.id, worker.tid()));
         }
         // After the worker, which uses its memory.
         let mut guard = self.owner.lock();

@@ -6,10 +6,15 @@
 use crate::{
     engine::{
         counters::{self, Counter, Counters, COUNT},
+        host::Window,
         split::SplitQueue,
     },
-    kapi::number::{Numbers, COUNTS},
+    kapi::{
+        number::{Numbers, COUNTS},
+        trace,
+    },
 };
+use kernel::prelude::*;
 
 /// Numbers beside the counters.
 #[derive(Clone, Copy)]
@@ -25,9 +30,24 @@ enum Shown {
     BackendFeatures,
     /// What a wake-up costs, see [`Stats::wakeup_ns`].
     WakeupNs,
+    /// The device's number, and which of its vrings this is.
+    Device,
+    Vring,
+    /// Of the run that is traced: the packets and the bytes before it, and why it
+    /// ended, a counter's number. `TracedRun` is 1 if there is one.
+    TracedRun,
+    PacketsBefore,
+    BytesBefore,
+    Ended,
 }
 
-const SHOWN: usize = 6;
+const SHOWN: usize = 12;
+
+/// The name of a counter, for C.
+fn name(counter: Counter) -> &'static CStr {
+    // CAST: counters are numbered from 0.
+    counters::name_of(counter as u64)
+}
 
 /// The numbers of one vring. Whoever changes them holds the vring's lock.
 pub(crate) struct Stats {
@@ -37,16 +57,42 @@ pub(crate) struct Stats {
 
 impl Stats {
     /// Those of a vring that nobody uses.
-    pub(crate) const fn new() -> Self {
-        Self {
+    ///
+    /// In traces it is the vring `index` of the device of number `device`.
+    pub(crate) fn of(device: u64, index: usize) -> Self {
+        let this = Self {
             counters: Numbers::new(),
             shown: Numbers::new(),
+        };
+        this.set(Shown::Device, device);
+        // CAST: an index below 2.
+        this.set(Shown::Vring, index as u64);
+        this
+    }
+
+    /// What the vring is called in traces.
+    pub(crate) fn id(&self) -> trace::Id {
+        trace::Id {
+            device: self.shown(Shown::Device),
+            // CAST: as it was stored.
+            vring: self.shown(Shown::Vring) as u32,
         }
     }
 
-    /// Adds to a counter.
+    /// Adds to a counter, and traces what is an event.
     #[inline(always)]
     pub(crate) fn count(&self, counter: Counter, n: u64) {
+        match counter {
+            Counter::Calls => trace::call_made(|| (self.id(),)),
+            Counter::CallsSuppressed => trace::call_suppressed(|| (self.id(),)),
+            _ if counter.is_drop() => trace::drop(|| (self.id(), name(counter), n)),
+            _ if counter.is_error() && n != 0 => trace::error(|| (self.id(), name(counter), n)),
+            _ => {}
+        }
+        if counter.ends_run() && trace::run_end_is_on() {
+            // CAST: counters are numbered from 0.
+            self.set(Shown::Ended, counter as u64);
+        }
         if COUNTS {
             // CAST: counters are numbered from 0.
             self.counters.add(counter as usize, n);
@@ -62,6 +108,54 @@ impl Stats {
     /// The counters as they are.
     pub(crate) fn counters(&self) -> Counters {
         self.counters.all().into()
+    }
+
+    /// A window for busy polling opens, for so many nanoseconds.
+    #[inline(always)]
+    pub(crate) fn poll_begins(&self, window_ns: u64) {
+        trace::poll_begin(|| (self.id(), window_ns));
+    }
+
+    /// It is over.
+    #[inline(always)]
+    pub(crate) fn poll_ended(&self, window: Window) {
+        if let Some(why) = window.end.counter() {
+            trace::poll_end(|| (self.id(), name(why), window.ns));
+        }
+    }
+
+    /// A run begins.
+    #[inline(always)]
+    pub(crate) fn run_begins(&self) {
+        trace::run_begin(|| (self.id(),));
+        if trace::run_end_is_on() {
+            self.set(Shown::TracedRun, 1);
+            self.set(Shown::PacketsBefore, self.get(Counter::Packets));
+            self.set(Shown::BytesBefore, self.get(Counter::Bytes));
+        }
+    }
+
+    /// A run ended. One that was not traced from its beginning is left out.
+    #[inline(always)]
+    pub(crate) fn run_ends(&self) {
+        if trace::run_end_is_on() {
+            self.trace_run_end();
+        }
+    }
+
+    #[cold]
+    fn trace_run_end(&self) {
+        if self.shown(Shown::TracedRun) == 0 {
+            return;
+        }
+        self.set(Shown::TracedRun, 0);
+        let counters = self.counters();
+        let packets = counters
+            .packets
+            .wrapping_sub(self.shown(Shown::PacketsBefore));
+        let bytes = counters.bytes.wrapping_sub(self.shown(Shown::BytesBefore));
+        let ended = self.shown(Shown::Ended);
+        trace::run_end(|| (self.id(), counters::name_of(ended), packets, bytes));
     }
 
     /// Starts to count anew.

@@ -15,6 +15,7 @@ use crate::{
         owner::OwnerMemory,
         socket::{NetSocket, SocketName},
         tap::{RxQueue, TxQueue},
+        trace,
         wait::PollEntry,
         zerocopy::ZeroCopy,
     },
@@ -193,13 +194,14 @@ pub(crate) struct Vring<W: Work> {
 }
 
 impl<W: Work> Vring<W> {
-    pub(crate) fn new() -> impl PinInit<Self> {
+    /// The vring `index` of the device of number `device`.
+    pub(crate) fn new(device: u64, index: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             state <- new_mutex!(State::new(), "Vring::state"),
             waiters: Atomic::new(0),
             polling <- Polling::new(),
             kicks: Atomic::new(0),
-            stats: Stats::new(),
+            stats: Stats::of(device, index),
             backend_name <- new_mutex!(SocketName::NONE, "Vring::backend_name"),
         })
     }
@@ -238,6 +240,7 @@ impl<W: Work> Vring<W> {
 
     /// Counts a kick. Any context.
     pub(crate) fn kicked(&self) {
+        trace::kick(|| (self.stats.id(),));
         if number::COUNTS {
             self.kicks.add(1, Relaxed);
         }

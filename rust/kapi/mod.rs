@@ -27,6 +27,7 @@ pub(crate) mod process;
 pub(crate) mod socket;
 pub(crate) mod tap;
 pub(crate) mod task;
+pub(crate) mod trace;
 pub(crate) mod user_memory;
 pub(crate) mod wait;
 pub(crate) mod work;

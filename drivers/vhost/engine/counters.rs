@@ -2,6 +2,8 @@
 
 //! What a vring counts.
 
+use core::ffi::CStr;
+
 /// Makes the counters, their names and their values from one list.
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident, $variant:ident = $text:literal,)*) => {
@@ -20,6 +22,9 @@ macro_rules! counters {
 
         /// The names of [`Counters::values`], in the same order.
         pub const NAMES: [&str; COUNT] = [$($text),*];
+
+        /// [`NAMES`], each with a NUL at its end.
+        const C_NAMES: [&CStr; COUNT] = [$(c_name(concat!($text, "\0"))),*];
 
         /// How many counters there are.
         pub const COUNT: usize = [$($text),*].len();
@@ -127,6 +132,62 @@ counters! {
     zerocopy_copied, ZerocopyCopied = "zerocopy-copied",
     /// tx packets sent from the guest's memory that the kernel then copied.
     zerocopy_errors, ZerocopyErrors = "zerocopy-errors",
+}
+
+/// A name for C.
+const fn c_name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
+}
+
+impl Counter {
+    /// It counts packets that are lost.
+    #[inline]
+    pub const fn is_drop(self) -> bool {
+        matches!(
+            self,
+            Self::DropDirection
+                | Self::DropLength
+                | Self::DropHeader
+                | Self::DropMemory
+                | Self::DropRefused
+                | Self::DropOversize
+                | Self::DropTruncated
+                | Self::DropStop
+        )
+    }
+
+    /// It counts what should not happen, or not often.
+    #[inline]
+    pub const fn is_error(self) -> bool {
+        matches!(self, Self::RingErrors | Self::IotlbMisses | Self::LogErrors)
+    }
+
+    /// It counts runs that ended, each run once.
+    #[inline]
+    pub const fn ends_run(self) -> bool {
+        matches!(
+            self,
+            Self::LeftWeight
+                | Self::LeftEmpty
+                | Self::LeftWork
+                | Self::LeftTurn
+                | Self::LeftFull
+                | Self::LeftMemory
+                | Self::LeftShort
+                | Self::LeftInFlight
+                | Self::RingErrors
+                | Self::IotlbMisses
+        )
+    }
+}
+
+/// The name of the counter of this number, for C.
+pub fn name_of(counter: u64) -> &'static CStr {
+    let name = usize::try_from(counter).ok().and_then(|at| C_NAMES.get(at));
+    name.copied().unwrap_or(c"")
 }
 
 impl Counters {

@@ -12,6 +12,7 @@ use kernel::{seq_file::SeqFile, seq_print};
 /// another process.
 pub(super) fn show(device: &Device<Net>, file: &SeqFile) {
     let (owner, worker) = device.ids();
+    seq_print!(file, "vhost-device:\t{}\n", device.id());
     seq_print!(file, "vhost-owner:\t{}\nvhost-worker:\t{}\n", owner, worker);
 
     let [rx, tx] = device.vrings();

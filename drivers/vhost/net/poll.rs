@@ -122,7 +122,14 @@ impl Poller<'_> {
                 limits,
             };
             let _pinned = MigrateDisabled::new();
+            let stats = if self.turn.index == RX {
+                &rx.stats
+            } else {
+                &tx.stats
+            };
+            stats.poll_begins(units.saturating_mul(1024));
             let window = busy_poll::spin(&watch, units);
+            stats.poll_ended(window);
             (window, watch.socket_ready())
         };
         if usable {

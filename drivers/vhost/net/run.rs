@@ -158,17 +158,22 @@ impl<'a> Run<'a> {
                 socket: self.socket,
             },
         };
-        match io {
+        self.stats.run_begins();
+        let outcome = match io {
             Io::Rx(io) => rx::run(queue, env, &mut host, &mut io.for_run(self.turn.memory)),
             Io::Tx(io) => {
                 let mut io = io.for_run(self.header.sock, self.turn.memory);
-                let Some(zerocopy) = self.zerocopy else {
-                    return tx::run(queue, env, &mut host, &mut io);
-                };
-                let (mut io, in_flight) = zerocopy.for_run(io);
-                tx_zerocopy::run(queue, env, &mut host, &mut io, in_flight)
+                match self.zerocopy {
+                    None => tx::run(queue, env, &mut host, &mut io),
+                    Some(zerocopy) => {
+                        let (mut io, in_flight) = zerocopy.for_run(io);
+                        tx_zerocopy::run(queue, env, &mut host, &mut io, in_flight)
+                    }
+                }
             }
-        }
+        };
+        self.stats.run_ends();
+        outcome
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod arrays;
 pub mod clients;
+pub mod counters;
 pub mod dice;
 pub mod dirty_log;
 pub mod disturbed;

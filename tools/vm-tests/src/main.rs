@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, clients, dirty_log, disturbed, found, hostile, iotlb, parameters, polling, published,
-    races, stop, stuck, toggles, windows, workers, zerocopy,
+    arrays, clients, counters, dirty_log, disturbed, found, hostile, iotlb, parameters, polling,
+    published, races, stop, stuck, toggles, windows, workers, zerocopy,
 };
 
 /// Tests of a vhost-net driver
@@ -66,6 +66,8 @@ enum Command {
         #[arg(long)]
         entries: Option<u64>,
     },
+    /// Counters and tracepoints
+    Counters,
     /// Workers of both kinds
     Workers,
     /// The log of dirty pages, compared with snapshots of memory
@@ -182,6 +184,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Parameters { entries } => parameters::print(node, *entries).map(|()| true),
         Command::Zerocopy => suite("zerocopy", &|report| zerocopy::run(node, only, report)),
         Command::ZerocopyOwner { how } => zerocopy::main(node, *how).map(|()| true),
+        Command::Counters => suite("counters", &|report| counters::run(node, only, report)),
         Command::Workers => suite("workers", &|report| workers::run(node, only, report)),
         Command::WorkerProcess { role, kind } => workers::main(*role, *kind).map(|()| true),
         Command::LongArray { set } => arrays::main(*set).map(|()| true),
