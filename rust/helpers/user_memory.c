@@ -245,11 +245,12 @@ int vnr_store_u16(u64 to, u16 value)
 	return vnr_store(to, value);
 }
 
-/* After a store that must be seen before the load. */
+/* Loads what the driver may have changed before it saw our store. */
 static __always_inline int vnr_ask(u64 from)
 {
 	int value;
 
+	/* The store is seen first. Pairs with the driver's own full barrier. */
 	smp_mb();
 	value = vnr_load(from);
 

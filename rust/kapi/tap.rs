@@ -149,7 +149,7 @@ impl TxRun<'_> {
     ) -> Staged {
         // CAST: An error pointer is a negative number.
         let code = header as isize;
-        if code < 0 && code >= -MAX_ERRNO {
+        if (-MAX_ERRNO..0).contains(&code) {
             return not_staged(code);
         }
 

@@ -66,3 +66,9 @@ impl Budget {
         (self.turns, self.bytes) = (1, 0);
     }
 }
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
