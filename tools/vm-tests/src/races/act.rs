@@ -35,7 +35,7 @@ pub(super) fn act(field: &Field, action: Action, dice: &mut Dice) -> Result {
         }
         Action::SetVringAddr => {
             let good = field.address(index);
-            let (desc, log) = (FAR, u64::MAX & !3);
+            let (desc, log) = (FAR, !3);
             let (far, unlogged) = (VringAddr { desc, ..good }, VringAddr { log, ..good });
             let some = dice.pick(good, &[good, far, unlogged]);
             let result = vhost.set_vring_addr(index, &some);
