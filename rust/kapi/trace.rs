@@ -22,8 +22,8 @@ pub(crate) struct Id {
 /// Whether the tracepoint is on: a branch that the kernel patches.
 macro_rules! is_on {
     ($tracepoint:ident) => {{
-        // SAFETY: The key is that of a tracepoint which C defines.
         #[cfg(CONFIG_TRACEPOINTS)]
+        // SAFETY: The key is that of a tracepoint which C defines.
         let on = unsafe {
             kernel::jump_label::static_branch_unlikely!(
                 bindings::$tracepoint,
