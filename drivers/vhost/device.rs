@@ -189,6 +189,7 @@ impl<W: Work> Device<W> {
     /// # Errors
     ///
     /// `EBUSY` if there is one, `ENOMEM` if there is no memory or no worker.
+    #[inline(never)]
     pub(crate) fn set_owner(&self) -> Result {
         let mut control = self.lock();
         if control.thread.is_some() {
@@ -247,6 +248,7 @@ impl<W: Work> Device<W> {
     /// Ends the owner's rule: no kick, no worker, no memory of it is left.
     ///
     /// The backends are gone by now. C: `vhost_dev_cleanup()`.
+    #[inline(never)]
     pub(crate) fn drop_owner(&self, control: &mut Control<W>) {
         for vring in &self.vrings {
             vring.stop_kick();
@@ -273,6 +275,7 @@ impl<W: Work> Device<W> {
     }
 
     /// Gives every vring `table`. C: `vhost_set_memory()`.
+    #[inline(never)]
     pub(crate) fn set_table(&self, control: &mut Control<W>, table: Arc<MemTable>) {
         for vring in &self.vrings {
             let old = vring.lock().table.replace(table.clone());
@@ -282,6 +285,7 @@ impl<W: Work> Device<W> {
     }
 
     /// Serves `VHOST_SET_MEM_TABLE`.
+    #[inline(never)]
     fn read_table(&self, control: &mut Control<W>, arg: usize) -> Result {
         let table = MemTable::read(arg)?;
 
@@ -366,6 +370,7 @@ impl<W: Work> Device<W> {
     ///
     /// `EPERM`, `EFAULT` if the index cannot be read, `ENOBUFS` if it is none,
     /// then as the command has it; `ENOTTY` for an unknown command.
+    #[inline(never)]
     pub(crate) fn ioctl(&self, item: ArcBorrow<'_, WorkItem<W>>, cmd: u32, arg: usize) -> Result {
         if matches!(
             cmd,

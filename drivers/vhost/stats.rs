@@ -5,7 +5,7 @@
 
 use crate::{
     engine::{
-        counters::{self, Counter, Counters, COUNT},
+        counters::{self, Counter, Counters, COUNT, NAMES},
         host::Window,
         split::SplitQueue,
     },
@@ -107,7 +107,14 @@ impl Stats {
 
     /// The counters as they are.
     pub(crate) fn counters(&self) -> Counters {
-        self.counters.all().into()
+        // CAST: counters are numbered from 0.
+        Counters::read(|counter| self.counters.get(counter as usize))
+    }
+
+    /// Name and value of each counter.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let names = NAMES.iter().enumerate();
+        names.map(|(index, name)| (*name, self.counters.get(index)))
     }
 
     /// A window for busy polling opens, for so many nanoseconds.

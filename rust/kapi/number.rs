@@ -57,9 +57,4 @@ impl<const N: usize> Numbers<N> {
     pub(crate) fn add(&self, index: usize, n: u64) {
         self.set(index, self.get(index).wrapping_add(n));
     }
-
-    /// All numbers. Any context.
-    pub(crate) fn all(&self) -> [u64; N] {
-        core::array::from_fn(|index| self.get(index))
-    }
 }

@@ -34,6 +34,10 @@ use kernel::prelude::*;
 
 const _: () = assert!(SLOTS == bindings::VNR_ZEROCOPY_SLOTS as usize);
 
+// SAFETY: It is made of `u16` and `bool`, and with all of them 0 it is
+// `InFlight::new()`.
+unsafe impl pin_init::Zeroable for InFlight {}
+
 /// Sees which packets are done.
 ///
 /// # Invariants
@@ -84,7 +88,7 @@ impl<W: Wake> ZeroCopy<W> {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(waker: W) -> Result<Self> {
-        let in_flight = KBox::new(InFlight::new(), GFP_KERNEL)?;
+        let in_flight = KBox::zeroed(GFP_KERNEL)?;
         let waker = KBox::new(waker, GFP_KERNEL)?;
         let data = (&raw const *waker).cast_mut().cast();
         // SAFETY: The helper only notes its arguments, and takes a reference to

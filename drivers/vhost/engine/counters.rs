@@ -30,15 +30,14 @@ macro_rules! counters {
         pub const COUNT: usize = [$($text),*].len();
 
         impl Counters {
+            /// Reads all of them, one after the other.
+            pub fn read(mut get: impl FnMut(Counter) -> u64) -> Self {
+                Self { $($field: get(Counter::$variant)),* }
+            }
+
             /// The values, in the order of [`Counter`] and [`NAMES`].
             pub const fn values(&self) -> [u64; COUNT] {
                 [$(self.$field),*]
-            }
-        }
-
-        impl From<[u64; COUNT]> for Counters {
-            fn from([$($field),*]: [u64; COUNT]) -> Self {
-                Self { $($field),* }
             }
         }
     };

@@ -33,6 +33,7 @@ use kernel::{prelude::*, sync::ArcBorrow};
 /// file is none that packets go through; `ENOMEM`; `EINVAL` if it cannot be
 /// polled, as a tap without an interface; `EINTR` if the caller is killed while
 /// packets are in flight.
+#[inline(never)]
 pub(super) fn set(item: ArcBorrow<'_, Item>, index: u32, file: FileArg) -> Result {
     let device = &item.device;
     let control = device.lock();
@@ -155,6 +156,7 @@ fn dispose(vring: &Vring<Net>, old: Option<Backend<Net>>, memory: Option<OwnerMe
 /// # Errors
 ///
 /// As [`land`]; there is no backend any more.
+#[inline(never)]
 fn land_first<'a>(
     vring: &'a Vring<Net>,
     mut state: Locked<'a, Net>,
@@ -184,6 +186,7 @@ fn land_first<'a>(
 ///
 /// `EINTR` if the caller is killed, or ends: it is not to wait for a receiver
 /// that may take for ever. The chains are lost with it.
+#[inline(never)]
 fn land(vring: &Vring<Net>, old: &mut Backend<Net>, memory: Option<OwnerMemory>) -> Result {
     let Some(zerocopy) = &mut old.zerocopy else {
         return Ok(());
@@ -204,6 +207,7 @@ fn land(vring: &Vring<Net>, old: &mut Backend<Net>, memory: Option<OwnerMemory>)
     waited
 }
 
+#[inline(never)]
 fn build(
     socket: NetSocket,
     index: VringIndex,

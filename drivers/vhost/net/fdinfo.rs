@@ -3,7 +3,7 @@
 //! `/proc/PID/fdinfo/FD`: what the queues of a device do.
 
 use super::Net;
-use crate::{device::Device, engine::counters, vring::Vring};
+use crate::{device::Device, vring::Vring};
 use kernel::{seq_file::SeqFile, seq_print};
 
 /// Prints one `key:` and value a line.
@@ -55,7 +55,7 @@ fn show_vring(name: &str, vring: &Vring<Net>, file: &SeqFile) {
     seq_print!(file, "vhost-{}-polls:\t{}\n", name, counters.polls());
     let in_flight = counters.zerocopy_in_flight();
     seq_print!(file, "vhost-{}-zerocopy-in-flight:\t{}\n", name, in_flight);
-    for (key, value) in counters::NAMES.iter().zip(counters.values()) {
+    for (key, value) in stats.named() {
         seq_print!(file, "vhost-{}-{}:\t{}\n", name, key, value);
     }
 }

@@ -7,7 +7,7 @@ use super::{
     Net,
 };
 use crate::{
-    dirty_log::MappedMemory,
+    dirty_log::{Log, MappedMemory},
     engine::{
         counters::Counter,
         error::Error,
@@ -19,11 +19,14 @@ use crate::{
         scratch::Scratch,
         split::SplitQueue,
     },
-    kapi::{eventfd::EventFd, number, socket::NetSocket, zerocopy::ZeroCopy},
+    iotlb::VringIotlb,
+    kapi::{eventfd::EventFd, number, socket::NetSocket, wait::PollEntry, zerocopy::ZeroCopy},
     kick::{self, Event, Waker},
     stats::Stats,
+    table::MemTable,
     vring::{Backend, Io, State, Vring, Waits},
 };
+use kernel::sync::Arc;
 
 /// Runs `vring`, whose turn it is, once.
 pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) {
@@ -99,6 +102,41 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Sc
         poll.stop();
         return run.with(memory, table.map(), queue, io);
     }
+    let ring = Ring {
+        queue,
+        table,
+        poll,
+        io,
+        log,
+        iotlb,
+    };
+    serve_mapped(run, ring)
+}
+
+/// The parts of a vring that a run with an IOTLB or a dirty log works on.
+struct Ring<'a> {
+    queue: &'a mut SplitQueue,
+    table: &'a Arc<MemTable>,
+    poll: &'a mut PollEntry<Waker<Net>>,
+    io: &'a mut Io,
+    log: &'a Log,
+    iotlb: &'a Option<VringIotlb>,
+}
+
+/// [`serve`] with an IOTLB or a dirty log, on a stack of its own: few runs need
+/// that.
+#[inline(never)]
+fn serve_mapped(run: Run<'_>, ring: Ring<'_>) -> Outcome {
+    let Ring {
+        queue,
+        table,
+        poll,
+        io,
+        log,
+        iotlb,
+    } = ring;
+    let (memory, stats) = (run.turn.memory, run.stats);
+    let memory = &memory;
 
     let mapped = match iotlb {
         Some(iotlb) => MappedMemory::new(memory, iotlb.map(), queue),
@@ -136,6 +174,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// Runs on `mem`. What is not needed of it costs nothing: each kind of
     /// memory has loops of its own.
+    #[inline(never)]
     fn with<M: GuestMemory>(
         self,
         mem: &'a M,

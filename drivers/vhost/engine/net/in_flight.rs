@@ -11,7 +11,6 @@ use super::super::error::Result;
 use super::super::features;
 use super::super::memory::GuestMemory;
 use super::super::memory::UsedElem;
-use super::super::scratch::BATCH;
 use super::super::split::SplitQueue;
 use super::backend::Completion;
 use super::backend::Completions;
@@ -28,6 +27,10 @@ pub const SLOTS: usize = 256;
 const MEMORY: u16 = 1024;
 /// Packets that make up for one that the kernel had to copy.
 const PER_COPY: u16 = 64;
+
+/// Chains that go back at once outside of a run, which has no scratch for
+/// them.
+const AT_ONCE: usize = 16;
 
 const _: () = assert!(SLOTS.is_power_of_two() && SLOTS == 2 * 128 && MAX_PENDING == 128);
 
@@ -172,6 +175,7 @@ impl InFlight {
     /// # Errors
     ///
     /// The used ring cannot be written: chains are lost, as in C.
+    #[inline(never)]
     pub fn return_done<M: GuestMemory>(
         &mut self,
         queue: &mut SplitQueue,
@@ -182,7 +186,7 @@ impl InFlight {
         let mut call = false;
 
         loop {
-            let mut elems = [UsedElem::default(); BATCH];
+            let mut elems = [UsedElem::default(); AT_ONCE];
             let mut found = 0_usize;
             for elem in &mut elems {
                 let Some((head, completion)) = self.pop(done) else {

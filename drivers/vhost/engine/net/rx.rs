@@ -72,6 +72,7 @@ struct Rx<'r, 'a, M, H, B> {
 /// buffers or is broken, or the run had its turn.
 ///
 /// Context: process context under the vring's lock; may sleep.
+#[inline(never)]
 pub fn run<M: GuestMemory, H: Host, B: RxBackend>(
     queue: &mut SplitQueue,
     env: Env<'_, M>,

@@ -66,6 +66,7 @@ struct Tx<'r, 'a, M, H, B> {
 /// Serves the tx ring of `queue` until it is empty, broken, or had its turn.
 ///
 /// Context: process context under the vring's lock; may sleep.
+#[inline(never)]
 pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
     queue: &mut SplitQueue,
     env: Env<'_, M>,

@@ -42,7 +42,7 @@ impl Host for Machine<'_> {
     fn count(&mut self, counter: Counter, n: u64) {
         let mut values = self.counters.values();
         values[counter as usize] += n;
-        self.counters = values.into();
+        self.counters = Counters::read(|counter| values[counter as usize]);
     }
 
     fn call(&mut self) {
