@@ -67,21 +67,19 @@ efault:
 	return false;
 }
 
-__no_kcsan
-int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
-		    u16 *avail_idx)
+/*
+ * Reads the avail index, and the heads of the next chains: as many as there are,
+ * max at most. Inside a window.
+ */
+static __always_inline int vnr_read_heads(const u16 __user *ring, u32 num,
+					  u16 next, u16 *heads, u32 max,
+					  u16 *avail_idx)
 {
-	const u16 __user *ring = u64_to_user_ptr(avail);
 	u32 count;
 	u32 slot;
 	u32 run;
 	u16 idx;
 
-	might_fault();
-	if (unlikely(!access_ok(ring, (VNR_AVAIL_RING + num) * sizeof(*ring))))
-		return -EFAULT;
-
-	ring = masked_user_read_access_begin(ring);
 	unsafe_get_user(idx, ring + VNR_AVAIL_IDX, efault);
 	*avail_idx = idx;
 	count = (u16)(idx - next);
@@ -100,16 +98,33 @@ int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
 	ring += VNR_AVAIL_RING;
 	slot = next & (num - 1);
 	run = min(count, num - slot);
-	if (!vnr_copy_heads(heads, ring + slot, run) ||
-	    !vnr_copy_heads(heads + run, ring, count - run))
+	if (!vnr_copy_heads(heads, ring + slot, run))
 		goto efault;
-	user_read_access_end();
+	if (run < count && !vnr_copy_heads(heads + run, ring, count - run))
+		goto efault;
 
 	return count;
 
 efault:
-	user_read_access_end();
 	return -EFAULT;
+}
+
+__no_kcsan
+int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
+		    u16 *avail_idx)
+{
+	const u16 __user *ring = u64_to_user_ptr(avail);
+	int count;
+
+	might_fault();
+	if (unlikely(!access_ok(ring, (VNR_AVAIL_RING + num) * sizeof(*ring))))
+		return -EFAULT;
+
+	ring = masked_user_read_access_begin(ring);
+	count = vnr_read_heads(ring, num, next, heads, max, avail_idx);
+	user_read_access_end();
+
+	return count;
 }
 
 __no_kcsan
@@ -119,9 +134,7 @@ s64 vnr_fetch_chains(const struct vnr_rings *rings, u16 next, u16 *heads,
 	const u16 __user *ring = u64_to_user_ptr(rings->avail);
 	const struct vring_desc __user *desc = u64_to_user_ptr(rings->desc);
 	u32 num = rings->num;
-	u32 count;
-	u32 slot;
-	u32 run;
+	int count;
 	u16 idx;
 
 	might_fault();
@@ -130,31 +143,13 @@ s64 vnr_fetch_chains(const struct vnr_rings *rings, u16 next, u16 *heads,
 		return -EFAULT;
 
 	ring = masked_user_read_access_begin(ring);
-	unsafe_get_user(idx, ring + VNR_AVAIL_IDX, efault);
-	count = (u16)(idx - next);
-	if (count > num)
-		count = 0;
-	count = min(count, max);
-
-	/* As in vnr_fetch_heads(). */
-	smp_rmb();
-
-	ring += VNR_AVAIL_RING;
-	slot = next & (num - 1);
-	run = min(count, num - slot);
-	if (!vnr_copy_heads(heads, ring + slot, run))
-		goto efault;
-	if (run < count && !vnr_copy_heads(heads + run, ring, count - run))
-		goto efault;
-	if (!vnr_copy_descs(descs, desc, num, heads, count))
-		goto efault;
+	count = vnr_read_heads(ring, num, next, heads, max, &idx);
+	if (likely(count >= 0) &&
+	    unlikely(!vnr_copy_descs(descs, desc, num, heads, count)))
+		count = -EFAULT;
 	user_read_access_end();
 
-	return (s64)idx << 32 | count;
-
-efault:
-	user_read_access_end();
-	return -EFAULT;
+	return count < 0 ? count : (s64)idx << 32 | count;
 }
 
 int vnr_read_descs(u64 table, u32 num, const u16 *heads,
