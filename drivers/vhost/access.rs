@@ -27,6 +27,23 @@ type LookUp = for<'a> fn(
     &SplitQueue,
 ) -> engine::error::Result<MappedMemory<'a>>;
 
+/// The memory with the rings of `queue` in it, which are behind `iotlb` if there
+/// is one.
+///
+/// # Errors
+///
+/// The IOTLB does not have them.
+pub(crate) fn mapped<'a>(
+    memory: &'a OwnerMemory,
+    iotlb: &'a Option<VringIotlb>,
+    queue: &SplitQueue,
+) -> engine::error::Result<MappedMemory<'a>> {
+    match iotlb {
+        Some(iotlb) => MappedMemory::new(memory, iotlb.map(), queue),
+        None => Ok(MappedMemory::direct(memory)),
+    }
+}
+
 impl<W: Work> State<W> {
     /// Whether a backend may be attached. C: `vhost_vq_access_ok()`.
     pub(crate) fn access_ok(&self) -> bool {
@@ -95,10 +112,7 @@ impl<W: Work> State<W> {
         &'a self,
         memory: &'a OwnerMemory,
     ) -> engine::error::Result<MappedMemory<'a>> {
-        match &self.iotlb {
-            Some(iotlb) => MappedMemory::new(memory, iotlb.map(), &self.queue),
-            None => Ok(MappedMemory::direct(memory)),
-        }
+        mapped(memory, &self.iotlb, &self.queue)
     }
 
     /// Addresses are I/O virtual ones from now on, by the IOTLB `new`, or not

@@ -7,7 +7,8 @@ use super::{
     Net,
 };
 use crate::{
-    dirty_log::{Log, MappedMemory},
+    access,
+    dirty_log::Log,
     engine::{
         counters::Counter,
         error::Error,
@@ -138,11 +139,7 @@ fn serve_mapped(run: Run<'_>, ring: Ring<'_>) -> Outcome {
     let (memory, stats) = (run.turn.memory, run.stats);
     let memory = &memory;
 
-    let mapped = match iotlb {
-        Some(iotlb) => MappedMemory::new(memory, iotlb.map(), queue),
-        None => Ok(MappedMemory::direct(memory)),
-    };
-    let mapped = match mapped {
+    let mapped = match access::mapped(memory, iotlb, queue) {
         Ok(mapped) => mapped,
         Err(Error::Unmapped { iova, access }) => return Outcome::Miss { iova, access },
         Err(error @ Error::BadRing) => {
