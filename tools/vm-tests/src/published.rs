@@ -12,6 +12,7 @@ use vhost_load::vring::{RX, TX};
 use vhost_load::worker::pin_self;
 use vhost_uapi::features;
 
+use crate::patience::scaled;
 use crate::report::{Report, Test};
 use crate::rig::{name, Rig};
 
@@ -99,7 +100,7 @@ fn round(rig: &Rig, index: u32, at: u16, kicks: &mut u16) -> Result<Seen> {
     while used.is_none() || called.is_none() || frame.is_none() {
         let now = start.elapsed();
         ensure!(
-            now < Duration::from_secs(2),
+            now < scaled(Duration::from_secs(2)),
             "packet {at}: used entry seen: {used:?}, call: {called:?}, frame: {frame:?}"
         );
         if used.is_none() && ring.used_idx() == at + 1 {
@@ -123,6 +124,6 @@ fn round(rig: &Rig, index: u32, at: u16, kicks: &mut u16) -> Result<Seen> {
 /// The longest of some times, if that is good.
 fn longest(seen: &[Seen], what: fn(&Seen) -> Duration) -> Result<Duration> {
     let longest = seen.iter().map(what).max().unwrap_or_default();
-    ensure!(longest <= ALLOWED, "it took {longest:?}");
+    ensure!(longest <= scaled(ALLOWED), "it took {longest:?}");
     Ok(longest)
 }

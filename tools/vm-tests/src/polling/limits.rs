@@ -16,6 +16,7 @@ use vhost_uapi::{Policy, PollFlags, VringPoll};
 
 use super::rights::Role;
 use super::DEFAULT;
+use crate::patience::scaled;
 use crate::rig::Rig;
 
 /// A window that should not be used up, in microseconds.
@@ -119,8 +120,11 @@ pub(super) fn competitor(node: &Path) -> Result<()> {
         without > ALLOWED * 5,
         "without the option it waits for {without:?}: that is no test"
     );
-    ensure!(with < ALLOWED, "it waits for {with:?}");
-    ensure!(adaptive < ALLOWED, "if adaptive it waits for {adaptive:?}");
+    ensure!(with < scaled(ALLOWED), "it waits for {with:?}");
+    ensure!(
+        adaptive < scaled(ALLOWED),
+        "if adaptive it waits for {adaptive:?}"
+    );
     Ok(())
 }
 
@@ -165,7 +169,7 @@ pub(super) fn guest(node: &Path) -> Result<()> {
         "without the option {without:?} is polled: that is no test"
     );
     ensure!(
-        with <= Duration::from_micros(50),
+        with <= scaled(Duration::from_micros(50)),
         "{with:?} is polled for each sleep"
     );
     ensure!(
@@ -244,7 +248,10 @@ pub(super) fn continuous(node: &Path) -> Result<()> {
     let polled = polled(&rig)? - before;
     println!("# polling: continuous: {polled:?} polled of {idle:?}");
     ensure!(polled > idle / 2, "it stops after {polled:?}");
-    ensure!(polled < idle * 11 / 10, "it stops after {polled:?} only");
+    ensure!(
+        polled < idle + scaled(idle / 10),
+        "it stops after {polled:?} only"
+    );
     asleep(&rig, idle)?;
     let used = ring.used_idx();
     ensure!(
@@ -263,7 +270,7 @@ fn asleep(rig: &Rig, time: Duration) -> Result<()> {
     let before = cpu_time(rig)?;
     thread::sleep(time);
     let spent = cpu_time(rig)? - before;
-    ensure!(spent < time / 20, "it spends {spent:?} of {time:?}");
+    ensure!(spent < scaled(time / 20), "it spends {spent:?} of {time:?}");
     Ok(())
 }
 
