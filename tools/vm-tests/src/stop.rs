@@ -70,7 +70,7 @@ pub struct Options {
 const LONG_WINDOW: u32 = 3_000_000;
 /// A stop may take so long, in the time of a machine whose CPUs are its own: `scripts/vm --icount`.
 const ALLOWED: Duration = Duration::from_millis(100);
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 2;
 
 const FEATURES: u64 =
     1 << features::VERSION_1 | 1 << features::EVENT_IDX | 1 << features::MRG_RXBUF;

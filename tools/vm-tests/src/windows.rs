@@ -15,7 +15,7 @@ use crate::rig::{Rig, PACKET};
 
 /// The window, in microseconds.
 const WINDOW: u32 = 20_000;
-const ROUNDS: u16 = 10;
+const ROUNDS: u16 = 6;
 
 /// Runs the tests whose names contain `only`.
 pub fn run(node: &Path, only: &str, report: &mut Report) {

@@ -159,9 +159,9 @@ pub(super) fn guest(node: &Path) -> Result<()> {
         worker(&rig)?.pin(WORKER_CPU)?;
         Ok(rig)
     };
-    let without = polled_each(&start(PollFlags::default())?, 10, asleep)?;
-    let with = polled_each(&start(guest)?, 100, asleep)?;
-    let running = polled_each(&start(guest)?, 10, || spin(window * 2))?;
+    let without = polled_each(&start(PollFlags::default())?, 4, asleep)?;
+    let with = polled_each(&start(guest)?, 30, asleep)?;
+    let running = polled_each(&start(guest)?, 5, || spin(window * 2))?;
     let preempted = preempted(&start(guest)?)?;
     println!("# polling: of {window:?}: {without:?} without the option; with it {with:?} asleep, {running:?} running, {preempted:?} preempted");
     ensure!(
@@ -185,8 +185,8 @@ pub(super) fn guest(node: &Path) -> Result<()> {
 
 /// The driver shares its CPU with others that never sleep.
 fn preempted(rig: &Rig) -> Result<Duration> {
-    const PACKETS: u16 = 10;
-    const HOGS: usize = 5;
+    const PACKETS: u16 = 5;
+    const HOGS: usize = 4;
     let mut hogs = Vec::new();
     for _ in 0..HOGS {
         let mut hog = Command::new(std::env::current_exe()?);
