@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
+use std::sync::mpsc::{self, Sender};
 
 use anyhow::Result;
 
@@ -92,33 +92,45 @@ impl Report {
         }
     }
 
-    /// Runs tests on `threads` threads; for tests that mostly wait. Results come in the order of the tests. That there is no
-    /// test is a failure: its name changed, and `--only` did not.
+    /// Runs tests on `threads` threads; for tests that mostly wait. Results come in the order of the tests, each as soon as
+    /// those before it are there. That there is no test is a failure: its name changed, and `--only` did not.
     pub fn run_on(&mut self, threads: usize, tests: &[Test<'_>]) {
         if tests.is_empty() {
             self.failed += 1;
             println!("not ok {}: no test has such a name", self.suite);
         }
         let next = AtomicUsize::new(0);
-        let results: Vec<Mutex<Option<Result<()>>>> =
-            tests.iter().map(|_| Mutex::new(None)).collect();
-        let work = || loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some((test, slot)) = tests.get(index).zip(results.get(index)) else {
-                return;
-            };
-            let result = (test.run)();
-            *slot.lock().expect("no test panics with it") = Some(result);
+        let work = |done: &Sender<(usize, Result<()>)>| {
+            while let Some((index, test)) = one_more(&next, tests) {
+                // Who listens does so until all threads have ended.
+                let _ = done.send((index, (test.run)()));
+            }
         };
         std::thread::scope(|scope| {
+            let (done, results) = mpsc::channel();
             for _ in 0..threads {
-                scope.spawn(work);
+                let done = done.clone();
+                scope.spawn(move || work(&done));
+            }
+            drop(done);
+            let mut early = BTreeMap::new();
+            for (index, test) in tests.iter().enumerate() {
+                while !early.contains_key(&index) {
+                    let Ok((index, result)) = results.recv() else {
+                        break;
+                    };
+                    early.insert(index, result);
+                }
+                let lost = || Err(anyhow::anyhow!("the test ended without a result"));
+                let result = early.remove(&index).unwrap_or_else(lost);
+                self.result(&test.name, &result);
             }
         });
-        for (test, slot) in tests.iter().zip(results) {
-            let result = slot.into_inner().ok().flatten();
-            let lost = || Err(anyhow::anyhow!("the test ended without a result"));
-            self.result(&test.name, &result.unwrap_or_else(lost));
-        }
     }
+}
+
+/// Takes the next test that nobody has taken.
+fn one_more<'a, 'b>(next: &AtomicUsize, tests: &'a [Test<'b>]) -> Option<(usize, &'a Test<'b>)> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    tests.get(index).map(|test| (index, test))
 }
