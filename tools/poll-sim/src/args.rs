@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::machine;
 use crate::policy::Policy;
 use crate::trace::Trace;
 
@@ -46,7 +47,7 @@ pub enum Command {
         #[arg(long, value_name = "TRACE", default_value = "poisson:100")]
         trace: Trace,
         /// Nanoseconds that moving a packet takes
-        #[arg(long, value_name = "NS", default_value_t = 3000)]
+        #[arg(long, value_name = "NS", default_value_t = machine::SERVICE)]
         service: u64,
         /// What all have in common.
         #[command(flatten)]

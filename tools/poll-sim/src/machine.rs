@@ -8,6 +8,12 @@ use serde::Serialize;
 use vhost_engine::engine::adaptive::Wait;
 
 use crate::policy::{Decider, Policy};
+use crate::US;
+
+/// What a worker has the CPU for, at most, while another waits: a tick at 250 Hz.
+pub const SLICE: u64 = 4_000 * US;
+/// What moving a packet takes, if nothing else is said.
+pub const SERVICE: u64 = 3_000;
 
 /// What things take, in nanoseconds.
 #[derive(Clone, Copy, Debug)]

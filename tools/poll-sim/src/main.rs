@@ -5,13 +5,10 @@
 use anyhow::{Context, Result};
 use clap::Parser;
 use poll_sim::args::{Cli, Command, Common};
-use poll_sim::machine::Times;
+use poll_sim::machine::{Times, SLICE};
 use poll_sim::report::{self, QueuesRow, Row};
 use poll_sim::trace::Trace;
 use poll_sim::{plot, US};
-
-/// What a worker has the CPU for, at most, while another waits: a tick at 250 Hz.
-const SLICE: u64 = 4_000 * US;
 
 fn main() -> Result<()> {
     match Cli::parse().command {
