@@ -107,14 +107,7 @@ pub fn all(folder: &Path, common: &Common) -> Result<()> {
             doubles: false,
             top: 120.0,
         };
-        let drawn = || -> Drawn {
-            let path = folder.join(file);
-            let area = SVGBackend::new(&path, (WIDTH, HEIGHT)).into_drawing_area();
-            area.fill(&WHITE)?;
-            draw(&area, &legend, &lines)?;
-            Ok(area.present()?)
-        };
-        drawn().map_err(|err| anyhow!("{err}"))?;
+        alone(&folder.join(file), &legend, &lines).map_err(|err| anyhow!("{err}"))?;
     }
     for (file, y, top, value) in [
         (
@@ -130,6 +123,14 @@ pub fn all(folder: &Path, common: &Common) -> Result<()> {
         queues(&folder.join(file), y, top, value, common).map_err(|err| anyhow!("{err}"))?;
     }
     Ok(())
+}
+
+/// A plot of one panel.
+fn alone(path: &Path, legend: &Legend<'_>, lines: &[Line]) -> Drawn {
+    let area = SVGBackend::new(path, (WIDTH, HEIGHT)).into_drawing_area();
+    area.fill(&WHITE)?;
+    draw(&area, legend, lines)?;
+    Ok(area.present()?)
 }
 
 /// One panel for so many CPUs each: a line for each policy, over the queues that share them.
