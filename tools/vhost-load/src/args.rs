@@ -120,6 +120,9 @@ pub struct Options {
     /// Give the device the owner's addresses as the guest's (one region)
     #[arg(long)]
     pub identity: bool,
+    /// Put the device behind an IOMMU whose N mappings are all in the device's table
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub iotlb: Option<u32>,
     /// Busy polling window in microseconds
     #[arg(long, value_name = "US")]
     pub busyloop: Option<u32>,

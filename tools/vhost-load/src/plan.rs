@@ -57,7 +57,10 @@ impl Plan {
     ///
     /// What is wrong, and what would be right.
     pub fn new(options: &Options) -> Result<Self> {
-        let features = parse_features(&options.features)?;
+        let mut features = parse_features(&options.features)?;
+        if options.iotlb.is_some() {
+            features |= 1 << features::ACCESS_PLATFORM;
+        }
         let shape = shape(options, features)?;
         let cut = Cut {
             header: features::net_header_size(features),
@@ -235,6 +238,10 @@ fn check_ring(options: &Options, cut: Cut, packet: u32) -> Result<()> {
         !options.identity || options.regions == 1,
         "--identity goes with --regions 1 only"
     );
+    ensure!(
+        options.iotlb.is_none() || options.regions == 1,
+        "--iotlb goes with --regions 1 only"
+    );
     Ok(())
 }
 
@@ -314,6 +321,7 @@ fn session(
         buffer_bytes,
         regions: options.regions,
         identity: options.identity,
+        iotlb: options.iotlb,
         busyloop: options.busyloop,
         backend,
         kthread: options.kthread,
@@ -381,6 +389,7 @@ mod tests {
         assert!(tunnel("1552").contains("--size 1553"));
         assert!(refusal(&["--tunnel", "--size", "9000"]).contains("host_udp_tunnel_gso"));
         assert!(refusal(&["--identity", "--regions", "2"]).contains("--regions 1"));
+        assert!(refusal(&["--iotlb", "2", "--regions", "2"]).contains("--regions 1"));
         assert!(refusal(&["--inject", "swap", "--count", "3"]).contains("--count 4"));
         assert!(refusal(&["--count", "0"]).contains("--count"));
         for (args, reason) in [

@@ -41,12 +41,8 @@ pub fn run(plan: &Plan) -> Result<(Report, Session)> {
 }
 
 fn drive(plan: &Plan, session: &mut Session, wire: &Wire, gate: &Gate) -> Result<Measured> {
-    let station = Station::of(session);
     let stop = AtomicBool::new(false);
     let mut measured = Measured::default();
-    let rx = RxHalf::new(plan, &mut session.rx, session.buffers[0]);
-    let mut receiver = Receiver::new(plan, rx, gate);
-    receiver.rx.refill()?;
     thread::scope(|scope| {
         let stopper = Stopper(&stop);
         let host = scope.spawn(|| {
@@ -55,17 +51,37 @@ fn drive(plan: &Plan, session: &mut Session, wire: &Wire, gate: &Gate) -> Result
             gate.close();
             run::finding(sent)
         });
-        let received = station.traffic(plan, &mut measured, Some(gate), || receiver.run());
+        let received = receive(plan, session, gate, &mut measured);
         drop(stopper);
         let sent = run::join(host)?;
 
-        let mut checker = receiver.checker;
-        for finding in [received?, sent] {
+        let (received, mut checker) = received?;
+        for finding in [received, sent] {
             finding.unwrap_or_else(|what| checker.fail(what));
         }
         measured.tally = checker.finish(&[plan.sequences(gate.total())]);
         Ok(measured)
     })
+}
+
+/// Receives until the sender has closed the gate and everything is here. Returns what was found wrong, if anything was, and
+/// what arrived.
+///
+/// # Errors
+///
+/// A call that the kernel refused.
+pub fn receive(
+    plan: &Plan,
+    session: &mut Session,
+    gate: &Gate,
+    measured: &mut Measured,
+) -> Result<(Result<(), String>, Checker)> {
+    let station = Station::of(session);
+    let rx = RxHalf::new(plan, &mut session.rx, session.buffers[0]);
+    let mut receiver = Receiver::new(plan, rx, gate);
+    receiver.rx.refill()?;
+    let received = station.traffic(plan, measured, Some(gate), || receiver.run())?;
+    Ok((received, receiver.checker))
 }
 
 fn sending(plan: &Plan) -> Sending {

@@ -13,8 +13,12 @@ use vhost_uapi::{features, MemoryRegion, VhostNet, VringAddr};
 
 use crate::backend::{Backend, BackendOptions};
 use crate::failure::{ring_name, Failure};
+use crate::iotlb;
 use crate::vring::{Vring, RX, TX};
 use crate::worker::Worker;
+
+/// `VHOST_BACKEND_F_IOTLB_MSG_V2`.
+const BACKEND_IOTLB_V2: u64 = 1 << 1;
 
 /// What a session is made of. [`SessionOptions::default`] is a plain one, for tests to change.
 #[derive(Clone, Debug)]
@@ -35,6 +39,8 @@ pub struct SessionOptions {
     pub regions: usize,
     /// Whether the driver's addresses are the owner's. Only with one region.
     pub identity: bool,
+    /// Mappings of the device's IOTLB, if it has one. Only with one region.
+    pub iotlb: Option<u32>,
     /// Busy polling window of both rings, in microseconds; nothing leaves it alone.
     pub busyloop: Option<u32>,
     /// What is behind the rings.
@@ -54,6 +60,7 @@ impl Default for SessionOptions {
             buffer_bytes: [1 << 20; 2],
             regions: 1,
             identity: false,
+            iotlb: None,
             busyloop: None,
             backend: BackendOptions::default(),
             kthread: None,
@@ -233,8 +240,14 @@ impl Session {
         let places = Places::new(options)?;
         let memory = places.memory(options)?;
         let backend = Backend::open(&options.backend, options.features)?;
+        if options.iotlb.is_some() {
+            vhost.set_backend_features(BACKEND_IOTLB_V2)?;
+        }
         set_features(&vhost, options.features)?;
         set_memory(&vhost, &memory)?;
+        if let Some(count) = options.iotlb {
+            iotlb::fill(&vhost, &memory, count)?;
+        }
         let mut rings = Vec::new();
         for index in [RX, TX] {
             let vring = Vring::new(index, places.queue(options, &memory, index)?)?;
@@ -314,11 +327,12 @@ fn set_ring(
 ) -> Result<()> {
     let ring = vring.queue.layout();
     let index = vring.index;
-    let uva = |gpa| {
-        memory
-            .uva(gpa, 1)
-            .context("a ring outside of the guest's memory")
+    // Behind an IOMMU rings are where the driver says, in its addresses.
+    let uva = |gpa: Gpa| match options.iotlb {
+        Some(_) => Some(gpa.0),
+        None => memory.uva(gpa, 1),
     };
+    let uva = |gpa| uva(gpa).context("a ring outside of the guest's memory");
     let addr = VringAddr {
         flags: 0,
         desc: uva(ring.desc)?,

@@ -33,15 +33,24 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// What kept it from running; what it found wrong is in the report.
 pub fn run(plan: &Plan) -> Result<(Report, Session)> {
     let mut session = run::open(plan, Mode::Tx)?;
+    let report = run_in(plan, &mut session)?;
+    Ok((report, session))
+}
+
+/// [`run`] in a session of the plan that was not used before.
+///
+/// # Errors
+///
+/// As there.
+pub fn run_in(plan: &Plan, session: &mut Session) -> Result<Report> {
     let wire = (!plan.options.no_verify)
-        .then(|| run::open_wire(plan, &session))
+        .then(|| run::open_wire(plan, session))
         .transpose()?;
     let measured = match &wire {
-        Some(wire) => checked(plan, &mut session, wire)?,
-        None => counted(plan, &mut session)?,
+        Some(wire) => checked(plan, session, wire)?,
+        None => counted(plan, session)?,
     };
-    let report = Report::new("tx", plan, &mut session, measured)?;
-    Ok((report, session))
+    Report::new("tx", plan, session, measured)
 }
 
 /// How many packets may be under way.
@@ -125,8 +134,12 @@ fn counted(plan: &Plan, session: &mut Session) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Sends everything. Returns what was found wrong, if anything was.
-fn drive(
+/// Sends everything, no more than `gate` lets through. Returns what was found wrong, if anything was.
+///
+/// # Errors
+///
+/// A call that the kernel refused.
+pub fn drive(
     plan: &Plan,
     session: &mut Session,
     gate: &Gate,
