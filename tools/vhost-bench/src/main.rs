@@ -10,9 +10,9 @@ use serde_json::json;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use vhost_bench::{histogram, limit, results, table};
+use vhost_bench::{devices, growth, histogram, limit, plot, results, sections, table};
 
-/// Makes tables of what scripts/bench counted.
+/// Measures devices, and makes tables of what scripts/bench counted.
 ///
 /// A folder is that of one boot: `environment`, `out`, what the machine printed, and the files of vhost-count, one for each run of vhost-load.
 #[derive(Debug, Parser)]
@@ -35,10 +35,33 @@ enum Command {
         /// Folder of another boot with ours: the difference is the noise
         #[arg(long, value_name = "FOLDER")]
         again: Option<PathBuf>,
+        /// Folder of a boot in which both drivers took turns; may be given again
+        #[arg(long, value_name = "FOLDER")]
+        turns: Vec<PathBuf>,
+        /// Write plots to this folder
+        #[arg(long, value_name = "FOLDER")]
+        plots: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
+    /// Measure memory and times of open devices
+    Devices {
+        /// Device node
+        #[arg(long, value_name = "NODE", default_value = "/dev/vhost-net")]
+        device: PathBuf,
+        /// How many
+        #[arg(long, value_name = "N", default_value_t = 64)]
+        count: usize,
+        /// Be the process that holds them
+        #[arg(long, hide = true)]
+        hold: bool,
+        /// Print the results as JSON; there is no other form
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have many devices send at the same time
+    Growth(growth::Options),
     /// Whether a driver takes more instructions than recorded
     Limit {
         /// Folder of a boot
@@ -74,19 +97,37 @@ fn run(command: &Command) -> Result<()> {
             c,
             ours,
             again,
+            turns,
+            plots,
             json,
         } => {
+            let mut sections = Vec::new();
+            for folder in turns {
+                sections.extend(sections::read(folder)?);
+            }
             let again = again.as_deref().map(results::read).transpose()?;
             let again = again.as_ref().map(|boot| boot.cases.as_slice());
             let (c, ours) = (results::read(c)?, results::read(ours)?);
             let rows = table::rows(&c.cases, &ours.cases, again)?;
+            if let Some(folder) = plots {
+                plot::all(folder, &rows, &sections)?;
+            }
             if *json {
-                let all = json!({ "environment": ours.environment, "cases": rows });
+                let all =
+                    json!({ "environment": ours.environment, "cases": rows, "turns": sections });
                 println!("{}", serde_json::to_string_pretty(&all)?);
             } else {
-                print!("{}", table::text(&rows));
+                print!("{}{}", table::text(&rows), sections::text(&sections));
             }
         }
+        Command::Devices {
+            device,
+            count,
+            hold: true,
+            ..
+        } => devices::hold(device, *count)?,
+        Command::Devices { device, count, .. } => println!("{}", devices::measure(device, *count)?),
+        Command::Growth(options) => println!("{}", growth::measure(options)?),
         Command::Limit { folder, recorded } => {
             let file = recorded.display().to_string();
             let recorded = fs::read_to_string(recorded).context(file)?;
