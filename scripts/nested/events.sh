@@ -146,10 +146,11 @@ pings_go_on() {
 }
 
 migrate() {
-	local n=0 source=$QEMU from=$from_monitor to=$to_monitor destination_from destination_to pinger
+	local n=0 source=$QEMU said=$GUEST_DIR/qemu from=$from_monitor to=$to_monitor destination_from destination_to pinger
 	ping -i 0.2 "$GUEST_IP" >/run/pings 2>&1 &
 	pinger=$!
-	TAP=tap1 guest_start_other -incoming unix:/run/incoming
+	rm -f /run/incoming
+	guest_start_other -incoming unix:/run/incoming
 	until [ -S /run/incoming ] || [ $n -eq 300 ]; do n=$((n + 1)); usleep 100000; done
 	destination_from=$from_monitor destination_to=$to_monitor from_monitor=$from to_monitor=$to
 	monitor migrate_set_parameter max-bandwidth 1G
@@ -158,7 +159,7 @@ migrate() {
 	migration_becomes completed || return
 	QEMU=$source no_errors || return
 	monitor quit
-	wait "$source" || found "the source ended with status $?: $(cat /run/guest/qemu)" || return
+	wait "$source" || found "the source ended with status $?: $(cat "$said")" || return
 	from_monitor=$destination_from to_monitor=$destination_to
 	streams_go_on && pings_go_on || return
 	kill -INT $pinger
