@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -39,6 +40,9 @@ enum Command {
         /// Only these groups, separated by commas
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
+        /// Of each group only the first of so many calls
+        #[arg(long, default_value_t = NonZeroUsize::MIN)]
+        every: NonZeroUsize,
         /// Make a fault on the second driver, which must be found
         #[arg(long)]
         inject: Option<Inject>,
@@ -76,6 +80,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
             abi,
             gate,
             only,
+            every,
             inject,
         } => {
             let text = std::fs::read_to_string(&abi).with_context(|| abi.display().to_string())?;
@@ -85,6 +90,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
                 node: &node,
                 gate: helper::gate_of_name(&gate).context("--gate is syscall or int80")?,
                 only: &only,
+                every,
                 inject,
             };
             compare(&options, &mut listed)
