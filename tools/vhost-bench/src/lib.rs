@@ -16,3 +16,4 @@ pub mod results;
 pub mod sections;
 pub mod symbols;
 pub mod table;
+pub mod targets;

@@ -10,7 +10,7 @@ use serde_json::json;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use vhost_bench::{devices, growth, histogram, limit, plot, results, sections, table};
+use vhost_bench::{devices, growth, histogram, limit, plot, results, sections, table, targets};
 
 /// Measures devices, and makes tables of what scripts/bench counted.
 ///
@@ -118,6 +118,15 @@ fn run(command: &Command) -> Result<()> {
                 println!("{}", serde_json::to_string_pretty(&all)?);
             } else {
                 print!("{}{}", table::text(&rows), sections::text(&sections));
+                print!("{}", targets::text(&targets::all(&rows, &sections)));
+                println!("\ncounted on");
+                for (key, value) in ours
+                    .environment
+                    .iter()
+                    .filter(|(key, _)| !key.starts_with("mitigation"))
+                {
+                    println!("  {key}: {value}");
+                }
             }
         }
         Command::Devices {

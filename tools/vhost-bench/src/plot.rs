@@ -28,20 +28,20 @@ struct Bar {
 /// Which figure of which section goes into which file.
 const PLOTS: [(&str, &str, &str, &str); 4] = [
     (
-        "worker.svg",
+        "bench-worker.svg",
         "costs",
         "worker",
         "Instructions of the worker for a packet",
     ),
-    ("kicks.svg", "notify", "kicks", "Kicks for a packet"),
+    ("bench-kicks.svg", "notify", "kicks", "Kicks for a packet"),
     (
-        "growth.svg",
+        "bench-growth.svg",
         "growth",
         "worker",
         "Many devices: instructions of the workers for a packet",
     ),
     (
-        "round-trip.svg",
+        "bench-round-trip.svg",
         "pingpong",
         "p50",
         "Round trip, median, virtual us",
@@ -62,7 +62,7 @@ pub fn all(folder: &Path, rows: &[table::Row], sections: &[Section]) -> Result<(
     });
     let own: Vec<Bar> = own.collect();
     write(
-        &folder.join("own.svg"),
+        &folder.join("bench-own.svg"),
         "The driver's own instructions for a packet",
         &own,
     )?;
@@ -188,7 +188,7 @@ mod tests {
     fn plots_name_what_they_show() {
         let folder = std::env::temp_dir().join(format!("vhost-bench-plots-{}", std::process::id()));
         all(&folder, &[], &[section()]).unwrap();
-        let text = std::fs::read_to_string(folder.join("worker.svg")).unwrap();
+        let text = std::fs::read_to_string(folder.join("bench-worker.svg")).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         for word in ["tx-64", "vhost_net_rs", "Instructions of the worker"] {
             assert!(text.contains(word), "{word} is not in\n{text}");
