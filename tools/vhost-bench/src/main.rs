@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 use std::fs;
 use std::path::PathBuf;
@@ -25,26 +25,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// C and ours side by side, in instructions per packet
-    Table {
-        /// Folder of a boot with C's driver
-        #[arg(long, value_name = "FOLDER")]
-        c: PathBuf,
-        /// Folder of a boot with ours
-        #[arg(long, value_name = "FOLDER")]
-        ours: PathBuf,
-        /// Folder of another boot with ours: the difference is the noise
-        #[arg(long, value_name = "FOLDER")]
-        again: Option<PathBuf>,
-        /// Folder of a boot in which both drivers took turns; may be given again
-        #[arg(long, value_name = "FOLDER")]
-        turns: Vec<PathBuf>,
-        /// Write plots to this folder
-        #[arg(long, value_name = "FOLDER")]
-        plots: Option<PathBuf>,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Table(Tables),
     /// Measure memory and times of open devices
     Devices {
         /// Device node
@@ -81,6 +62,29 @@ enum Command {
     },
 }
 
+/// What tables are made of.
+#[derive(Args, Debug)]
+struct Tables {
+    /// Folder of a boot with C's driver
+    #[arg(long, value_name = "FOLDER")]
+    c: PathBuf,
+    /// Folder of a boot with ours
+    #[arg(long, value_name = "FOLDER")]
+    ours: PathBuf,
+    /// Folder of another boot with ours: the difference is the noise
+    #[arg(long, value_name = "FOLDER")]
+    again: Option<PathBuf>,
+    /// Folder of a boot in which both drivers took turns; may be given again
+    #[arg(long, value_name = "FOLDER")]
+    turns: Vec<PathBuf>,
+    /// Write plots to this folder
+    #[arg(long, value_name = "FOLDER")]
+    plots: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 fn main() -> ExitCode {
     match run(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,42 +97,7 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> Result<()> {
     match command {
-        Command::Table {
-            c,
-            ours,
-            again,
-            turns,
-            plots,
-            json,
-        } => {
-            let mut sections = Vec::new();
-            for folder in turns {
-                sections.extend(sections::read(folder)?);
-            }
-            let again = again.as_deref().map(results::read).transpose()?;
-            let again = again.as_ref().map(|boot| boot.cases.as_slice());
-            let (c, ours) = (results::read(c)?, results::read(ours)?);
-            let rows = table::rows(&c.cases, &ours.cases, again)?;
-            if let Some(folder) = plots {
-                plot::all(folder, &rows, &sections)?;
-            }
-            if *json {
-                let all =
-                    json!({ "environment": ours.environment, "cases": rows, "turns": sections });
-                println!("{}", serde_json::to_string_pretty(&all)?);
-            } else {
-                print!("{}{}", table::text(&rows), sections::text(&sections));
-                print!("{}", targets::text(&targets::all(&rows, &sections)));
-                println!("\ncounted on");
-                for (key, value) in ours
-                    .environment
-                    .iter()
-                    .filter(|(key, _)| !key.starts_with("mitigation"))
-                {
-                    println!("  {key}: {value}");
-                }
-            }
-        }
+        Command::Table(tables) => print!("{}", tables.text()?),
         Command::Devices {
             device,
             count,
@@ -156,4 +125,32 @@ fn run(command: &Command) -> Result<()> {
         }
     }
     Ok(())
+}
+
+impl Tables {
+    fn text(&self) -> Result<String> {
+        let mut sections = Vec::new();
+        for folder in &self.turns {
+            sections.extend(sections::read(folder)?);
+        }
+        let again = self.again.as_deref().map(results::read).transpose()?;
+        let again = again.as_ref().map(|boot| boot.cases.as_slice());
+        let (c, ours) = (results::read(&self.c)?, results::read(&self.ours)?);
+        let rows = table::rows(&c.cases, &ours.cases, again)?;
+        if let Some(folder) = &self.plots {
+            plot::all(folder, &rows, &sections)?;
+        }
+        if self.json {
+            let all = json!({ "environment": ours.environment, "cases": rows, "turns": sections });
+            return Ok(serde_json::to_string_pretty(&all)? + "\n");
+        }
+        let mut text = table::text(&rows) + &sections::text(&sections);
+        text += &targets::text(&targets::all(&rows, &sections));
+        text += "\ncounted on\n";
+        let environment = ours.environment.iter();
+        for (key, value) in environment.filter(|(key, _)| !key.starts_with("mitigation")) {
+            text += &format!("  {key}: {value}\n");
+        }
+        Ok(text)
+    }
 }
