@@ -265,6 +265,22 @@ fn the_avail_event_is_logged() {
 }
 
 #[test]
+fn empty_buffers_are_not_logged_however_many_they_are() {
+    let world = arena(16);
+    let mut rig = Rig::new(&world, V1);
+    let (table, mut bufs) = (GPA + 0x10_0000, vec![inp(GPA + 9 * PAGE, 0); 1000]);
+    bufs.push(inp(GPA, 100));
+    rig.driver.add_indirect(table, rig.uva(table), &bufs);
+    let log = Pages::new(rig.mem);
+    let mut socket = RxSocket::new(&world.0, 12);
+    socket.push(60, 7);
+    receive(&mut rig, &mut socket, &log, BUFFERS_ONLY);
+    assert_eq!(rig.driver.collect(), [(0, 72)]);
+    assert_eq!(log.marked(), BTreeSet::from([GPA / PAGE]));
+    assert_eq!(log.marks.borrow().len(), 1);
+}
+
+#[test]
 fn nothing_is_logged_that_was_not_asked_for() {
     let world = arena(16);
     let mut rig = Rig::new(&world, V1);

@@ -62,6 +62,25 @@ fn a_packet_may_be_merged_from_1024_buffers_and_no_more() {
 }
 
 #[test]
+fn a_packet_of_1024_buffers_is_returned_with_63_others() {
+    let world = arena(2048);
+    let mut rig = Rig::new(&world, MRG);
+    offer(&mut rig, 63, 72);
+    offer(&mut rig, 1024, 1);
+    let mut socket = socket(&world, &rig);
+    for _ in 0..63 {
+        socket.push(60, 1);
+    }
+    socket.push(1012, 2);
+    rig.rx(&mut socket);
+    let used = rig.driver.collect();
+    assert_eq!(used.len(), 63 + 1024);
+    assert!(used.iter().take(63).all(|used| used.1 == 72));
+    assert!(used.iter().skip(63).all(|used| used.1 == 1));
+    assert_eq!(rig.host.counters.packets, 64);
+}
+
+#[test]
 fn a_packet_that_a_full_ring_cannot_hold_is_dropped() {
     for num in [1, 8] {
         let world = arena(num);
