@@ -267,7 +267,8 @@ static bool vnr_tx_is_torn(const struct iovec *iov, u32 nr, size_t len)
 	if (len > PAGE_SIZE || nr <= MAX_SKB_FRAGS / 2)
 		return false;
 
-	iov_iter_init(&iter, ITER_SOURCE, iov, nr, len);
+	/* The count may not pass the end of the segments: that is not checked yet. */
+	iov_iter_init(&iter, ITER_SOURCE, iov, nr, vnr_iov_len(iov, nr, len));
 
 	return iov_iter_npages(&iter, MAX_SKB_FRAGS + 1) > MAX_SKB_FRAGS;
 }
