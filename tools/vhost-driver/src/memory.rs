@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
+use vhost_uapi::TopMapping;
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
 /// An address as the driver gives it to the device ("guest physical").
@@ -44,9 +45,28 @@ pub struct GuestMemory(Arc<Inner>);
 struct Inner {
     base: Gpa,
     view: MmapRegion<()>,
-    mapped: Vec<MmapRegion<()>>,
+    mapped: Vec<Mapped>,
     regions: Vec<Region>,
 }
+
+/// How the owner has a region.
+#[derive(Debug)]
+enum Mapped {
+    Anywhere(MmapRegion<()>),
+    Top(TopMapping),
+}
+
+impl Mapped {
+    fn uva(&self) -> u64 {
+        match self {
+            Self::Anywhere(map) => uva_of(map),
+            Self::Top(map) => map.uva(),
+        }
+    }
+}
+
+/// Maps so many bytes of the file, from a place in it on.
+type Map = fn(&Arc<File>, usize, usize) -> io::Result<Mapped>;
 
 /// The page size, which region sizes are multiples of.
 const PAGE: usize = 4096;
@@ -60,6 +80,24 @@ impl GuestMemory {
     ///
     /// [`io::ErrorKind::InvalidInput`] for no region, an empty one, or several without a base; else what mmap(2) says.
     pub fn new(sizes: &[usize], base: Option<Gpa>) -> io::Result<Self> {
+        Self::mapped(sizes, base, |file, start, size| {
+            Ok(Mapped::Anywhere(map(file, start, size)?))
+        })
+    }
+
+    /// The same at the top of the owner's address space: the first region is the topmost. There can be one in a process.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn at_top(sizes: &[usize], base: Gpa) -> io::Result<Self> {
+        Self::mapped(sizes, Some(base), |file, start, size| {
+            let map = TopMapping::new(file, start, size).map_err(io::Error::other)?;
+            Ok(Mapped::Top(map))
+        })
+    }
+
+    fn mapped(sizes: &[usize], base: Option<Gpa>, map_region: Map) -> io::Result<Self> {
         if sizes.is_empty() || sizes.contains(&0) || (base.is_none() && sizes.len() > 1) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
@@ -72,22 +110,18 @@ impl GuestMemory {
         file.set_len(total as u64)?; // CAST: Widens.
         let file = Arc::new(file);
 
-        let map = |start: usize, size| {
-            let offset = FileOffset::from_arc(Arc::clone(&file), start as u64); // CAST: Widens.
-            MmapRegion::from_file(offset, size).map_err(io::Error::other)
-        };
-        let view = map(0, total)?;
+        let view = map(&file, 0, total)?;
         let base = base.unwrap_or(Gpa(uva_of(&view)));
         let mut mapped = Vec::new();
         let mut regions = Vec::new();
         let mut start = 0;
         for size in sizes {
-            let region = map(start, size)?;
+            let region = map_region(&file, start, size)?;
             let gpa = base + start as u64; // CAST: Widens.
             let uva = if base.0 == uva_of(&view) {
                 base.0
             } else {
-                uva_of(&region)
+                region.uva()
             };
             regions.push(Region {
                 gpa,
@@ -135,6 +169,14 @@ impl GuestMemory {
             .iter()
             .find(holds)
             .map(|region| region.uva + (gpa.0 - region.gpa.0))
+    }
+
+    /// Whether `len` bytes at `gpa` are in it.
+    pub fn contains(&self, gpa: Gpa, len: u64) -> bool {
+        let offset = gpa.0.checked_sub(self.base().0);
+        offset
+            .and_then(|offset| offset.checked_add(len))
+            .is_some_and(|end| end <= self.size())
     }
 
     /// The file that it is in, for others to map.
@@ -206,6 +248,11 @@ impl GuestMemory {
     }
 }
 
+fn map(file: &Arc<File>, start: usize, size: usize) -> io::Result<MmapRegion<()>> {
+    let offset = FileOffset::from_arc(Arc::clone(file), start as u64); // CAST: Widens.
+    MmapRegion::from_file(offset, size).map_err(io::Error::other)
+}
+
 fn uva_of(map: &MmapRegion<()>) -> u64 {
     map.as_ptr().expose_provenance() as u64 // CAST: Widens.
 }
@@ -229,6 +276,9 @@ mod tests {
         assert_ne!(b.uva + b.size, c.uva);
         assert_eq!(memory.uva(Gpa(0x4000_1010), 8176), Some(b.uva + 0x10));
         assert_eq!(memory.uva(Gpa(0x4000_1010), 8177), None);
+        assert!(memory.contains(Gpa(0x4000_1010), 0x3000 - 0x10));
+        assert!(!memory.contains(Gpa(0x4000_1010), 0x3001 - 0x10));
+        assert!(!memory.contains(Gpa(0x3fff_ffff), 1));
     }
 
     #[test]
@@ -242,6 +292,19 @@ mod tests {
             memory.load_u16(Gpa(4090), Ordering::Relaxed),
             u16::from_le_bytes(*b"he")
         );
+    }
+
+    #[test]
+    fn memory_ends_where_user_space_does() {
+        let memory = GuestMemory::at_top(&[4096, 8192], Gpa(0)).unwrap();
+        let [first, second] = memory.regions() else {
+            panic!()
+        };
+        assert_eq!(
+            first.uva + first.size + 4096,
+            (first.uva + 8192).next_power_of_two()
+        );
+        assert_eq!(second.uva + second.size, first.uva);
     }
 
     #[test]

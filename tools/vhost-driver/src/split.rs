@@ -126,7 +126,8 @@ impl Virtqueue {
     ///
     /// # Errors
     ///
-    /// [`Error::BadLayout`] if a part is not inside of one region of the memory.
+    /// [`Error::BadLayout`] if a part is not inside of the memory. That each is in one region, if the device is told of
+    /// regions, is for others to see to.
     pub fn new(
         memory: GuestMemory,
         ring: RingLayout,
@@ -140,7 +141,7 @@ impl Virtqueue {
         ];
         if parts
             .iter()
-            .any(|(start, len)| memory.uva(*start, *len).is_none())
+            .any(|(start, len)| !memory.contains(*start, *len))
         {
             return Err(Error::BadLayout(u32::from(ring.num)));
         }

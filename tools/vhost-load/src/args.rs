@@ -123,6 +123,16 @@ pub struct Options {
     /// Put the device behind an IOMMU whose N mappings are all in the device's table
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub iotlb: Option<u32>,
+    /// Have the memory at the top of the owner's address space
+    #[arg(long, conflicts_with = "identity")]
+    pub top: bool,
+    /// Agree on access_platform, and be the IOMMU: the device is told of a page when it has missed it; pages lie in the
+    /// owner's memory in any order
+    #[arg(long, conflicts_with_all = ["identity", "regions", "iotlb"])]
+    pub iommu: bool,
+    /// Take a page away from the device every US microseconds
+    #[arg(long, value_name = "US", requires = "iommu", value_parser = clap::value_parser!(u64).range(1..))]
+    pub take: Option<u64>,
     /// Busy polling window in microseconds
     #[arg(long, value_name = "US")]
     pub busyloop: Option<u32>,

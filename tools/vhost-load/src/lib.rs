@@ -15,6 +15,7 @@ pub mod frame;
 pub mod gate;
 pub mod guest;
 pub mod inject;
+pub mod iommu;
 pub mod iotlb;
 pub mod line;
 pub mod pace;

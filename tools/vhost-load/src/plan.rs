@@ -58,7 +58,7 @@ impl Plan {
     /// What is wrong, and what would be right.
     pub fn new(options: &Options) -> Result<Self> {
         let mut features = parse_features(&options.features)?;
-        if options.iotlb.is_some() {
+        if options.iotlb.is_some() || options.iommu {
             features |= 1 << features::ACCESS_PLATFORM;
         }
         let shape = shape(options, features)?;
@@ -322,6 +322,8 @@ fn session(
         regions: options.regions,
         identity: options.identity,
         iotlb: options.iotlb,
+        top: options.top,
+        iommu: options.iommu,
         busyloop: options.busyloop,
         backend,
         kthread: options.kthread,
@@ -409,6 +411,9 @@ mod tests {
             ("--xdp pass --via lo --wire lo", "--via go together"),
             ("--via lo --xdp redirect", "--wire"),
             ("--backpressure", "--flood"),
+            ("--top --identity", "--identity"),
+            ("--iommu --regions 2", "--regions"),
+            ("--take 100", "--iommu"),
         ] {
             let args: Vec<&str> = args.split(' ').collect();
             assert!(

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::check::Tally;
 use crate::failure::ring_name;
 use crate::inject::Injection;
+use crate::iommu::Work;
 use crate::plan::Plan;
 use crate::session::Session;
 
@@ -63,6 +64,12 @@ pub struct Report {
     pub reattached: u64,
     /// How often the backend's queue was detached and attached.
     pub requeued: u64,
+    /// Misses that the IOMMU answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misses: Option<u64>,
+    /// Pages that it took away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken: Option<u64>,
     /// Median of the round trip times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ns: Option<u64>,
@@ -106,6 +113,8 @@ pub struct Measured {
     pub reattached: u64,
     /// Reattachments of the queue.
     pub requeued: u64,
+    /// What the IOMMU did, if there is one.
+    pub iommu: Option<Work>,
     /// Frames the capture had no room for.
     pub capture_drops: u64,
     /// Round trip times.
@@ -176,6 +185,8 @@ impl Report {
             rx_used_idx: rx.queue.used_idx(),
             reattached: measured.reattached,
             requeued: measured.requeued,
+            misses: measured.iommu.map(|iommu| iommu.misses),
+            taken: measured.iommu.map(|iommu| iommu.taken),
             p50_ns: percent(50),
             p99_ns: percent(99),
             max_ns: percent(100),

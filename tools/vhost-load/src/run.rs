@@ -174,6 +174,11 @@ impl Station {
             let reattach = every.map(|every| scope.spawn(move || self.reattach(every, stop)));
             let every = plan.options.requeue.map(Duration::from_millis);
             let requeue = every.map(|every| scope.spawn(move || self.requeue(every, gate, stop)));
+            let device = &self.device;
+            let iommu = device.iommu.as_ref().map(|iommu| {
+                let every = plan.options.take.map(Duration::from_micros);
+                scope.spawn(move || iommu.serve(&device.vhost, every, stop))
+            });
             mark(Mark::Start);
             let driven = finding(driver());
             mark(Mark::End);
@@ -182,10 +187,12 @@ impl Station {
             measured.worker_cpu = spent.map(|(after, before)| after.saturating_sub(before));
             let reattached = finding(reattach.map_or(Ok(0), join))?;
             measured.requeued = finding(requeue.map_or(Ok(0), join))?.unwrap_or(0);
+            let served = finding(iommu.map(join).transpose())?;
             let driven = driven?;
             // A device that lost its place is the reason if the driver then waited in vain.
             Ok(reattached.and_then(|count| {
                 measured.reattached = count;
+                measured.iommu = served?;
                 measured.elapsed = driven?;
                 Ok(())
             }))

@@ -13,6 +13,7 @@ use vhost_uapi::{features, MemoryRegion, VhostNet, VringAddr};
 
 use crate::backend::{Backend, BackendOptions};
 use crate::failure::{ring_name, Failure};
+use crate::iommu::{self, Iommu};
 use crate::iotlb;
 use crate::vring::{Vring, RX, TX};
 use crate::worker::Worker;
@@ -41,6 +42,11 @@ pub struct SessionOptions {
     pub identity: bool,
     /// Mappings of the device's IOTLB, if it has one. Only with one region.
     pub iotlb: Option<u32>,
+    /// Whether the memory is at the top of the owner's address space.
+    pub top: bool,
+    /// Whether the device learns of the memory from an [`Iommu`], page by page, for which someone must
+    /// [serve](Iommu::serve). The features have ACCESS_PLATFORM then.
+    pub iommu: bool,
     /// Busy polling window of both rings, in microseconds; nothing leaves it alone.
     pub busyloop: Option<u32>,
     /// What is behind the rings.
@@ -61,6 +67,8 @@ impl Default for SessionOptions {
             regions: 1,
             identity: false,
             iotlb: None,
+            top: false,
+            iommu: false,
             busyloop: None,
             backend: BackendOptions::default(),
             kthread: None,
@@ -75,6 +83,10 @@ pub struct Device {
     pub vhost: VhostNet,
     /// What is behind the rings.
     pub backend: Backend,
+    /// What the device asks for the memory.
+    pub iommu: Option<Iommu>,
+    /// Where the used rings are, as the driver has it.
+    used: [Gpa; 2],
 }
 
 impl Device {
@@ -84,8 +96,13 @@ impl Device {
     ///
     /// Those of `VHOST_NET_SET_BACKEND`.
     pub fn attach(&self) -> Result<(), Failure> {
-        for index in [RX, TX] {
-            self.vhost.set_backend(index, Some(self.backend.as_fd()))?;
+        for (index, used) in [RX, TX].into_iter().zip(self.used) {
+            let attach = || self.vhost.set_backend(index, Some(self.backend.as_fd()));
+            match &self.iommu {
+                None => attach()?,
+                // It reads its place in the ring.
+                Some(iommu) => iommu.with_page(&self.vhost, used, attach)?,
+            }
         }
         Ok(())
     }
@@ -185,6 +202,10 @@ impl Places {
         const BASE: Gpa = Gpa(0x1_0000_0000);
         let data: u64 = options.buffer_bytes.iter().sum();
         let sizes = match options.regions.checked_sub(1) {
+            _ if options.iommu => {
+                let pages = (self.control_bytes() + data).div_ceil(iommu::PAGE);
+                vec![iommu::PAGE; usize::try_from(pages)?]
+            }
             None => bail!("a device needs at least 1 region of memory"),
             Some(0) => vec![self.control_bytes() + data],
             Some(pieces) => {
@@ -196,7 +217,12 @@ impl Places {
         };
         let sizes: Result<Vec<usize>, _> = sizes.into_iter().map(usize::try_from).collect();
         let base = (!options.identity).then_some(BASE);
-        GuestMemory::new(&sizes?, base).context("guest memory")
+        let memory = if options.top {
+            GuestMemory::at_top(&sizes?, BASE)
+        } else {
+            GuestMemory::new(&sizes?, base)
+        };
+        memory.context("guest memory")
     }
 
     fn queue(
@@ -240,11 +266,11 @@ impl Session {
         let places = Places::new(options)?;
         let memory = places.memory(options)?;
         let backend = Backend::open(&options.backend, options.features)?;
-        if options.iotlb.is_some() {
+        if options.iotlb.is_some() || options.iommu {
             vhost.set_backend_features(BACKEND_IOTLB_V2)?;
         }
         set_features(&vhost, options.features)?;
-        set_memory(&vhost, &memory)?;
+        set_memory(&vhost, &memory, options.iommu)?;
         if let Some(count) = options.iotlb {
             iotlb::fill(&vhost, &memory, count)?;
         }
@@ -260,7 +286,12 @@ impl Session {
         let first = memory.base() + places.control_bytes();
         let second = first + options.buffer_bytes[0];
         Ok(Self {
-            device: Arc::new(Device { vhost, backend }),
+            device: Arc::new(Device {
+                vhost,
+                backend,
+                iommu: options.iommu.then(|| Iommu::new(memory.clone())),
+                used: [rx.queue.layout().used, tx.queue.layout().used],
+            }),
             memory,
             rx,
             tx,
@@ -306,13 +337,24 @@ fn set_features(vhost: &VhostNet, features: u128) -> vhost_uapi::Result {
     }
 }
 
-fn set_memory(vhost: &VhostNet, memory: &GuestMemory) -> Result<()> {
+/// Sets the memory table. With an IOMMU it is for the log alone, and has one region that holds all pages.
+fn set_memory(vhost: &VhostNet, memory: &GuestMemory, iommu: bool) -> Result<()> {
     let region = |region: &vhost_driver::Region| MemoryRegion {
         guest_phys_addr: region.gpa.0,
         memory_size: region.size,
         userspace_addr: region.uva,
     };
-    let table: Vec<MemoryRegion> = memory.regions().iter().map(region).collect();
+    let mut table: Vec<MemoryRegion> = memory.regions().iter().map(region).collect();
+    if iommu {
+        let uvas = || table.iter().map(|region| region.userspace_addr);
+        let low = uvas().min().context("memory has regions")?;
+        let high = uvas().max().context("memory has regions")?;
+        table = vec![MemoryRegion {
+            guest_phys_addr: 0,
+            memory_size: high + iommu::PAGE - low,
+            userspace_addr: low,
+        }];
+    }
     let count = table.len();
     vhost.set_mem_table(&table).map_err(|err| {
         anyhow!("{err}. The table has {count} regions; the module's parameter max_mem_regions is the limit")
@@ -329,8 +371,8 @@ fn set_ring(
     let index = vring.index;
     // Behind an IOMMU rings are where the driver says, in its addresses.
     let uva = |gpa: Gpa| match options.iotlb {
-        Some(_) => Some(gpa.0),
-        None => memory.uva(gpa, 1),
+        None if !options.iommu => memory.uva(gpa, 1),
+        _ => Some(gpa.0),
     };
     let uva = |gpa| uva(gpa).context("a ring outside of the guest's memory");
     let addr = VringAddr {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! System calls whose argument lies at the edges of memory, by the 64-bit gate or the 32-bit one.
-//!
-//! Second and last place of `unsafe` in the tools.
 
 use std::arch::asm;
 use std::ffi::c_void;

@@ -5,7 +5,7 @@
 //! [`VhostNet`] is an open `/dev/vhost-net`, one method an ioctl. [`EventFd`] carries kicks and calls, [`Tap`] is the
 //! backend, [`PacketSocket`] the host's end of the wire, [`netdev`] what sysfs knows of an interface.
 //!
-//! All `unsafe` of the tools stands in `sys.rs`, `arena.rs` and `mark.rs` of this crate, and in `vhost-count`, which QEMU loads.
+//! All `unsafe` of the tools stands in `sys.rs`, `arena.rs`, `mark.rs` and `top.rs` of this crate, and in `vhost-count`, which QEMU loads.
 //!
 //! # What the types cannot promise
 //!
@@ -31,6 +31,7 @@ mod same;
 mod stuck;
 mod sys;
 mod tap;
+mod top;
 mod xdp;
 
 pub use arena::{try_map, Address, Arena, Gate, Place};
@@ -45,4 +46,5 @@ pub use poll::{Policy, PollFlags, VringPoll};
 pub use same::compare_files;
 pub use stuck::StuckPage;
 pub use tap::{Offload, Tap, TapOptions, TunFlags};
+pub use top::TopMapping;
 pub use xdp::{XdpAction, XdpLink};
