@@ -27,7 +27,7 @@ mod vring;
 mod wakeup;
 mod worker;
 
-use kapi::{chrdev, param, zerocopy};
+use kapi::{chrdev, param};
 use kernel::prelude::*;
 use net::Net;
 
@@ -47,8 +47,6 @@ const NODE: &CStr = c"vhost-net";
 struct VhostNet {
     #[pin]
     _node: chrdev::Registration<Net>,
-    /// After the node: fields are dropped in this order.
-    _barrier: zerocopy::Barrier,
 }
 
 impl kernel::InPlaceModule for VhostNet {
@@ -62,7 +60,6 @@ impl kernel::InPlaceModule for VhostNet {
 
         try_pin_init!(Self {
             _node <- chrdev::Registration::register(node, minor),
-            _barrier: zerocopy::Barrier,
         })
     }
 }

@@ -363,7 +363,10 @@ enum vnr_completion {
 	VNR_COMPLETION_COPIED,
 };
 
-/* wake(data) is called in any context. The module stays. NULL without memory. */
+/*
+ * wake(data) is called in any context. The module stays. NULL without memory, or
+ * while the module is going away.
+ */
 struct vnr_zerocopy *vnr_zerocopy_alloc(void (*wake)(void *data), void *data);
 /*
  * The owner's last call: no wake() runs and none comes. The memory stays until
@@ -388,7 +391,7 @@ void vnr_zerocopy_cancel(struct vnr_zerocopy *zerocopy, struct ubuf_info *ubuf);
 void vnr_zerocopy_lose(struct vnr_zerocopy *zerocopy, struct ubuf_info *ubuf);
 /* What became of the packet in a slot; if it is done the slot is free. */
 enum vnr_completion vnr_zerocopy_take(struct vnr_zerocopy *zerocopy, u32 index);
-/* No completion is in code of this module, if nothing is in flight. Sleeps. */
+/* No completion is in code of this module, which is going away. Sleeps. */
 void vnr_zerocopy_barrier(void);
 
 #endif

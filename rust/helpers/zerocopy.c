@@ -47,6 +47,9 @@ struct vnr_zerocopy {
 	struct vnr_slot slot[VNR_ZEROCOPY_SLOTS];
 };
 
+/* A packet may have ended in code of this module. */
+static bool vnr_zerocopy_used;
+
 struct vnr_zerocopy *vnr_zerocopy_alloc(void (*wake)(void *data), void *data)
 {
 	struct vnr_zerocopy *zerocopy = kzalloc(sizeof(*zerocopy), GFP_KERNEL);
@@ -55,7 +58,11 @@ struct vnr_zerocopy *vnr_zerocopy_alloc(void (*wake)(void *data), void *data)
 		return NULL;
 
 	/* Packets may outlive the device, and end in code of this module. */
-	__module_get(THIS_MODULE);
+	if (!try_module_get(THIS_MODULE)) {
+		kfree(zerocopy);
+		return NULL;
+	}
+	WRITE_ONCE(vnr_zerocopy_used, true);
 	refcount_set(&zerocopy->refs, 1);
 	init_waitqueue_head(&zerocopy->idle);
 	spin_lock_init(&zerocopy->lock);
@@ -80,9 +87,12 @@ static void vnr_zerocopy_put(struct vnr_zerocopy *zerocopy)
 
 void vnr_zerocopy_close(struct vnr_zerocopy *zerocopy)
 {
-	spin_lock_irq(&zerocopy->lock);
+	unsigned long flags;
+
+	/* Whoever closes may be a wake() of something else. */
+	spin_lock_irqsave(&zerocopy->lock, flags);
 	zerocopy->open = false;
-	spin_unlock_irq(&zerocopy->lock);
+	spin_unlock_irqrestore(&zerocopy->lock, flags);
 	vnr_zerocopy_put(zerocopy);
 }
 
@@ -227,6 +237,9 @@ void vnr_zerocopy_barrier(void)
 	 * module and not have returned yet: in a task that was preempted there,
 	 * or on a CPU that cannot be.
 	 */
+	if (!READ_ONCE(vnr_zerocopy_used))
+		return;
+
 	synchronize_rcu_tasks();
 	synchronize_rcu();
 }

@@ -6,6 +6,7 @@
 
 use super::iter::Dest;
 use super::iter::Source;
+use super::module::Barrier;
 use crate::bindings;
 use crate::LocalModule;
 use core::marker::PhantomData;
@@ -85,6 +86,8 @@ pub(crate) enum Minor {
 pub(crate) struct Registration<T: CharDevice> {
     #[pin]
     inner: Opaque<bindings::miscdevice>,
+    /// Dropped when the node is gone, and nothing can begin any more.
+    _barrier: Barrier,
     _type: PhantomData<fn() -> T>,
 }
 
@@ -121,6 +124,7 @@ impl<T: CharDevice> Registration<T> {
                 });
                 result.inspect_err(|err| explain(*err, name))
             }),
+            _barrier: Barrier,
             _type: PhantomData,
         })
     }

@@ -39,3 +39,17 @@ impl Drop for ModuleRef {
         unsafe { bindings::vnr_module_put() };
     }
 }
+
+/// Waits, when it is dropped, until no code of this module runs that nothing
+/// holds the module for: a packet's end may have given up the last reference
+/// and not have returned yet.
+///
+/// Part of what the module drops when it goes: [`super::chrdev::Registration`].
+pub(super) struct Barrier;
+
+impl Drop for Barrier {
+    fn drop(&mut self) {
+        // SAFETY: The helper takes nothing.
+        unsafe { bindings::vnr_zerocopy_barrier() };
+    }
+}

@@ -86,14 +86,14 @@ impl<W: Wake> ZeroCopy<W> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM`, also while the module is being unloaded.
     pub(crate) fn new(waker: W) -> Result<Self> {
         let in_flight = KBox::zeroed(GFP_KERNEL)?;
         let waker = KBox::new(waker, GFP_KERNEL)?;
         let data = (&raw const *waker).cast_mut().cast();
         // SAFETY: The helper only notes its arguments, and takes a reference to
-        // the module, of which the caller's code is: there is one already. What
-        // must hold when the callback is called is the type's invariant.
+        // the module if that may be. What must hold when the callback is called
+        // is the type's invariant.
         let raw = unsafe { bindings::vnr_zerocopy_alloc(Some(woken::<W>), data) };
 
         // INVARIANT: It is new, and made of the fields beside it.
@@ -207,18 +207,5 @@ impl ZeroCopyBackend for ZeroCopyRun<'_> {
         };
         // SAFETY: By the invariant it is live.
         unsafe { bindings::vnr_zerocopy_listen(self.slots.raw.as_ptr(), listen) };
-    }
-}
-
-/// A part of the module, the last to be dropped: waits until no packet's end is
-/// on its way through the module's code.
-pub(crate) struct Barrier;
-
-impl Drop for Barrier {
-    fn drop(&mut self) {
-        if super::param::zerocopytx() {
-            // SAFETY: The helper takes nothing.
-            unsafe { bindings::vnr_zerocopy_barrier() };
-        }
     }
 }
