@@ -9,6 +9,7 @@ use super::owner::OwnerMemory;
 use super::socket::NetSocket;
 use crate::bindings;
 use crate::engine::addr::Segment;
+use crate::engine::addr::Uva;
 use crate::engine::net::backend::Received;
 use crate::engine::net::backend::RxBackend;
 use crate::engine::net::backend::SendError;
@@ -20,7 +21,12 @@ use core::ptr::NonNull;
 use core::slice;
 use kernel::prelude::*;
 
-// A segment is passed as what it is to C.
+// A segment is passed as what it is to C: no field more, and no padding, which
+// nobody sets.
+const _: fn(&Segment) -> (&u64, &u64) = |Segment {
+                                             addr: Uva(addr),
+                                             len,
+                                         }| (addr, len);
 const _: () = assert!(size_of::<Segment>() == size_of::<bindings::iovec>());
 const _: () = assert!(align_of::<Segment>() == align_of::<bindings::iovec>());
 const _: () = assert!(offset_of!(Segment, addr) == offset_of!(bindings::iovec, iov_base));

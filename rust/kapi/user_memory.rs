@@ -10,6 +10,7 @@
 use super::owner::OwnerMemory;
 use crate::bindings;
 use crate::engine::addr::RingAddr;
+use crate::engine::addr::Segment;
 use crate::engine::addr::Uva;
 use crate::engine::error;
 use crate::engine::error::Error::Fault;
@@ -20,9 +21,27 @@ use crate::engine::memory::RawDesc;
 use crate::engine::memory::Rings;
 use crate::engine::memory::UsedElem;
 use crate::engine::scratch::Scratch;
+use crate::engine::scratch::BATCH;
+use crate::engine::scratch::MAX_SEGMENTS;
+use crate::engine::scratch::TABLE_BYTES;
 use core::mem::offset_of;
 use core::ptr;
 use kernel::prelude::*;
+
+// The engine is free to change its types, and C would not see it. That these
+// have no other fields, and of no other types, shows that any bits are a value,
+// and that no byte is padding, which nobody sets.
+const _: fn(&RawDesc) -> (&u64, &u32, &u16, &u16) =
+    |RawDesc {
+         addr,
+         len,
+         flags,
+         next,
+     }| (addr, len, flags, next);
+const _: fn(&UsedElem) -> (&u32, &u32) = |UsedElem { id, len }| (id, len);
+const _: fn(&Rings) -> (&RingAddr, &RingAddr, &u32) =
+    |Rings { desc, avail, num }| (desc, avail, num);
+const _: fn(&RingAddr) -> &u64 = |RingAddr(addr)| addr;
 
 // A descriptor is copied as it lies in memory.
 const _: () = assert!(size_of::<RawDesc>() == size_of::<bindings::vring_desc>());
@@ -33,6 +52,7 @@ const _: () = assert!(offset_of!(RawDesc, next) == offset_of!(bindings::vring_de
 
 // A used element is copied as one number.
 const _: () = assert!(size_of::<UsedElem>() == size_of::<u64>());
+const _: () = assert!(offset_of!(UsedElem, len) == size_of::<u32>());
 
 // So is where the driver's parts are.
 const _: () = assert!(size_of::<Rings>() == size_of::<bindings::vnr_rings>());
@@ -209,8 +229,23 @@ pub(crate) fn access_ok(addr: u64, len: u64) -> bool {
     unsafe { bindings::vnr_access_ok(addr, len) }
 }
 
-// SAFETY: `Scratch` is arrays of integers and of structures of integers, as its
-// documentation promises: all zero is a value of each.
+const _: fn(&Scratch) = |scratch| {
+    let Scratch {
+        heads,
+        descs,
+        segments,
+        table,
+        used,
+    } = scratch;
+    let _: &[u16; BATCH] = heads;
+    let _: &[RawDesc; BATCH] = descs;
+    let _: &[Segment; MAX_SEGMENTS] = segments;
+    let _: &[u8; TABLE_BYTES] = table;
+    let _: &[UsedElem; MAX_SEGMENTS + BATCH] = used;
+};
+
+// SAFETY: `Scratch` is arrays of integers and of structures of integers, as is
+// shown above and in `kapi/tap.rs`: all zero is a value of each.
 unsafe impl pin_init::Zeroable for Scratch {}
 
 /// Room for the runs of one worker, too large for a stack.

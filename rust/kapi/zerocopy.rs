@@ -25,6 +25,7 @@ use crate::engine::net::backend::Listen;
 use crate::engine::net::backend::SendError;
 use crate::engine::net::backend::TxBackend;
 use crate::engine::net::backend::ZeroCopyBackend;
+use crate::engine::net::in_flight::Entry;
 use crate::engine::net::in_flight::InFlight;
 use crate::engine::net::in_flight::SLOTS;
 use crate::engine::split::SplitQueue;
@@ -34,8 +35,21 @@ use kernel::prelude::*;
 
 const _: () = assert!(SLOTS == bindings::VNR_ZEROCOPY_SLOTS as usize);
 
-// SAFETY: It is made of `u16` and `bool`, and with all of them 0 it is
-// `InFlight::new()`.
+const _: fn(&Entry) -> (&u16, &bool) = |Entry { head, in_place }| (head, in_place);
+const _: fn(&InFlight) -> (&[Entry; SLOTS], [&u16; 5]) = |in_flight| {
+    let InFlight {
+        entries,
+        first,
+        next,
+        pending,
+        packets,
+        copied,
+    } = in_flight;
+    (entries, [first, next, pending, packets, copied])
+};
+
+// SAFETY: It is made of `u16` and `bool`, as is shown above, and with all of
+// them 0 it is `InFlight::new()`.
 unsafe impl pin_init::Zeroable for InFlight {}
 
 /// Sees which packets are done.

@@ -22,16 +22,17 @@ pub const TABLE_BYTES: usize = TABLE_WINDOW * 16;
 /// The room of one worker, about 27 KiB.
 ///
 /// Only integers, and all of them zero is a valid value: the module takes it
-/// from zeroed heap memory. What is in it means nothing between runs.
+/// from zeroed heap memory, and looks at the types of its fields. What is in it
+/// means nothing between runs.
 #[repr(C)]
 pub struct Scratch {
-    pub(super) heads: [u16; BATCH],
-    pub(super) descs: [RawDesc; BATCH],
-    pub(super) segments: [Segment; MAX_SEGMENTS],
-    pub(super) table: [u8; TABLE_BYTES],
+    pub(crate) heads: [u16; BATCH],
+    pub(crate) descs: [RawDesc; BATCH],
+    pub(crate) segments: [Segment; MAX_SEGMENTS],
+    pub(crate) table: [u8; TABLE_BYTES],
     /// A run publishes when it holds [`BATCH`] elements; the packet before that
     /// may add [`MAX_SEGMENTS`].
-    pub(super) used: [UsedElem; MAX_SEGMENTS + BATCH],
+    pub(crate) used: [UsedElem; MAX_SEGMENTS + BATCH],
 }
 
 impl Scratch {

@@ -36,27 +36,30 @@ const _: () = assert!(SLOTS.is_power_of_two() && SLOTS == 2 * 128 && MAX_PENDING
 
 /// The chain in a slot.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    head: u16,
+pub(crate) struct Entry {
+    pub(crate) head: u16,
     /// The socket has it, or had it.
-    in_place: bool,
+    pub(crate) in_place: bool,
 }
 
 /// The chains of one vring that were sent and are not returned, the oldest
 /// first.
+///
+/// All zero it is empty: the module takes it from zeroed heap memory, and looks
+/// at the types of its fields.
 #[derive(Debug)]
 pub struct InFlight {
-    entries: [Entry; SLOTS],
+    pub(crate) entries: [Entry; SLOTS],
     /// The oldest, free-running (C: `done_idx`).
-    first: u16,
+    pub(crate) first: u16,
     /// One behind the latest (C: `upend_idx`).
-    next: u16,
+    pub(crate) next: u16,
     /// Those of them that are in place.
-    pending: u16,
+    pub(crate) pending: u16,
     /// Packets lately sent, in whatever way.
-    packets: u16,
+    pub(crate) packets: u16,
     /// Packets that the kernel lately had to copy.
-    copied: u16,
+    pub(crate) copied: u16,
 }
 
 /// The place of the free-running `index`.
