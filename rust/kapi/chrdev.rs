@@ -238,7 +238,9 @@ impl<T: CharDevice> FileOps<T> {
             let file = (*iocb).ki_filp;
             (Self::data(file), Dest::new(iter), (*file).f_flags)
         };
-        bytes(T::read(data, &mut to, flags & bindings::O_NONBLOCK == 0))
+        let room = to.len();
+        let done = T::read(data, &mut to, flags & bindings::O_NONBLOCK == 0);
+        answer(done, room)
     }
 
     /// # Safety
@@ -247,7 +249,9 @@ impl<T: CharDevice> FileOps<T> {
     unsafe extern "C" fn write(iocb: *mut bindings::kiocb, iter: *mut bindings::iov_iter) -> isize {
         // SAFETY: By the contract; both are valid during the call.
         let (data, mut from) = unsafe { (Self::data((*iocb).ki_filp), Source::new(iter)) };
-        bytes(T::write(data, &mut from))
+        let len = from.len();
+        let done = T::write(data, &mut from);
+        answer(done, len)
     }
 
     /// # Safety
@@ -280,12 +284,18 @@ impl<T: CharDevice> FileOps<T> {
     }
 }
 
-/// What `read(2)` and `write(2)` answer.
-fn bytes(result: Result<usize>) -> isize {
-    match result {
-        // CAST: a length fits.
-        Ok(len) => len as isize,
-        // CAST: from 32 bits to 64.
-        Err(err) => err.to_errno() as isize,
+/// What `read(2)` and `write(2)` of at most `max` bytes answer.
+///
+/// Callers trust both: they step over what a length says was there, and wait for
+/// the answer that `EIOCBQUEUED` promises.
+fn answer(done: Result<usize>, max: usize) -> isize {
+    match done {
+        // CAST: a length of a buffer fits.
+        Ok(len) => len.min(max) as isize,
+        Err(err) => {
+            let err = if err == EIOCBQUEUED { EIO } else { err };
+            // CAST: from 32 bits to 64.
+            err.to_errno() as isize
+        }
     }
 }
