@@ -6,11 +6,10 @@
 //! [`include/linux/preempt.h`](srctree/include/linux/preempt.h)
 
 use crate::bindings;
-use kernel::types::NotThreadSafe;
 
 /// The CPU's clock in nanoseconds. C: `local_clock()`.
 ///
-/// Monotonic on one CPU; differs between CPUs, see [`MigrateDisabled`].
+/// Monotonic on one CPU; differs between CPUs, see [`on_this_cpu`].
 #[inline]
 pub(crate) fn local_clock() -> u64 {
     // SAFETY: The helper takes nothing and works in any context.
@@ -52,29 +51,15 @@ pub(crate) fn cpu_relax() {
     core::hint::spin_loop();
 }
 
-/// Keeps the current task on its CPU. It may sleep nevertheless.
+/// Does `work` with the current task kept on its CPU. It may sleep nevertheless.
 ///
-/// # Invariants
-///
-/// Stands for one `migrate_disable()` of the task that made it.
-pub(crate) struct MigrateDisabled(NotThreadSafe);
-
-impl MigrateDisabled {
-    /// Keeps the current task on its CPU until the value is dropped.
-    #[inline]
-    pub(crate) fn new() -> Self {
-        // SAFETY: The helper takes nothing, and the calls nest.
-        unsafe { bindings::vnr_migrate_disable() };
-        // INVARIANT: Just called.
-        Self(NotThreadSafe)
-    }
-}
-
-impl Drop for MigrateDisabled {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: By the invariant there is a call to undo, and the value never
-        // left the task that made it.
-        unsafe { bindings::vnr_migrate_enable() };
-    }
+/// A guard could be forgotten, and the task never leave its CPU again.
+#[inline(always)]
+pub(crate) fn on_this_cpu<R>(work: impl FnOnce() -> R) -> R {
+    // SAFETY: The helper takes nothing, and the calls nest.
+    unsafe { bindings::vnr_migrate_disable() };
+    let result = work();
+    // SAFETY: This undoes the call above, by the same task.
+    unsafe { bindings::vnr_migrate_enable() };
+    result
 }

@@ -12,12 +12,7 @@ use crate::{
         policy::{Plan, Settings},
         split::SplitQueue,
     },
-    kapi::{
-        clock::{self, MigrateDisabled},
-        owner::OwnerMemory,
-        param,
-        socket::NetSocket,
-    },
+    kapi::{clock, owner::OwnerMemory, param, socket::NetSocket},
     kick::{self, Event},
     vring::{Backend, Io, Locked, Vring},
     worker::Worker,
@@ -121,14 +116,13 @@ impl Poller<'_> {
                 other: ring.and_then(|mem| Some((&other, mem.ok()?))),
                 limits,
             };
-            let _pinned = MigrateDisabled::new();
             let stats = if self.turn.index == RX {
                 &rx.stats
             } else {
                 &tx.stats
             };
             stats.poll_begins(units.saturating_mul(1024));
-            let window = busy_poll::spin(&watch, units);
+            let window = clock::on_this_cpu(|| busy_poll::spin(&watch, units));
             stats.poll_ended(window);
             (window, watch.socket_ready())
         };
