@@ -49,7 +49,8 @@ impl EventFd {
         })
     }
 
-    /// Adds 1 to the eventfd's counter and wakes who waits for it. Any context.
+    /// Adds 1 to the eventfd's counter and wakes who waits for it. Any context
+    /// but that of such a wake-up, where the kernel warns and does not signal.
     #[inline]
     pub(crate) fn signal(&self) {
         // SAFETY: By the invariant `ctx` is live.

@@ -77,7 +77,8 @@ impl NetSocket {
         self.0.raw.sock == other.0.raw.sock
     }
 
-    /// Whether a packet for the guest waits. Any context but hard interrupts.
+    /// Whether a packet for the guest waits. Process context: whoever takes
+    /// packets off a ring holds its lock with interrupts on.
     ///
     /// C: `sock_has_rx_data()`, which gets packet sockets the wrong way round.
     #[inline]
