@@ -5,9 +5,12 @@
 //! Serves `/dev/vhost-net` as C's `vhost_net` does. The [`engine`] is the
 //! program; the modules beside it tie it to devices, eventfds and sockets.
 
+#![deny(unsafe_code)]
+
 pub mod engine;
 
 mod access;
+#[allow(unsafe_code)]
 #[path = "../../rust/bindings/mod.rs"]
 mod bindings;
 mod device;
@@ -15,6 +18,7 @@ mod dirty_log;
 mod error;
 mod ioctl;
 mod iotlb;
+#[allow(unsafe_code)]
 #[path = "../../rust/kapi/mod.rs"]
 mod kapi;
 mod kick;
