@@ -51,27 +51,26 @@ static __always_inline int vnr_rx_packet_len(void *packet)
 	return __skb_array_len_with_tag(packet);
 }
 
-/* Out of line, so that a look at a packet that is here stays short. */
-static noinline int vnr_rx_refill(struct vnr_rx *rx, u32 max)
+/*
+ * Takes packets off a ring that has some, under its lock. Out of line, so that a
+ * look at a packet that is here, or at none, stays short.
+ */
+static noinline int vnr_rx_refill(struct vnr_rx *rx, struct ptr_ring *ring,
+				  u32 max)
 {
-	struct ptr_ring *ring = rx->socket.ring;
 	int *len = rx->batch.len;
 	void **packet;
 	void **end;
 	int count;
 
-	spin_lock(&ring->consumer_lock);
 	count = __ptr_ring_consume_batched(ring, rx->packet,
 					   clamp(max, 1u, VNR_RX_BATCH));
 	/* A tun whose queue was stopped starts it when there is room again. */
-	if (count && rx->socket.kind == VNR_SOCKET_TUN)
+	if (rx->socket.kind == VNR_SOCKET_TUN)
 		tun_wake_queue(rx->socket.file, count);
-	spin_unlock(&ring->consumer_lock);
 
 	rx->batch.head = 0;
 	rx->batch.tail = count;
-	if (!count)
-		return -1;
 
 	end = rx->packet + count;
 	for (packet = rx->packet; packet < end; packet++)
@@ -103,14 +102,22 @@ static noinline int vnr_rx_peek_socket(struct sock *sk)
 int vnr_rx_peek(struct vnr_rx *rx, u32 max)
 {
 	struct vnr_rx_batch *batch = &rx->batch;
+	struct ptr_ring *ring = rx->socket.ring;
+	int len = -1;
 
-	if (!rx->socket.ring)
+	if (!ring)
 		return vnr_rx_peek_socket(rx->socket.sock->sk);
 
-	if (batch->head == batch->tail)
-		return vnr_rx_refill(rx, max);
+	if (batch->head != batch->tail)
+		return batch->len[batch->head];
 
-	return batch->len[batch->head];
+	/* Under the lock: a change of the queue length frees the ring's array. */
+	spin_lock(&ring->consumer_lock);
+	if (!__ptr_ring_empty(ring))
+		len = vnr_rx_refill(rx, ring, max);
+	spin_unlock(&ring->consumer_lock);
+
+	return len;
 }
 
 /* The next packet moves out of the queue; NULL without one. */
