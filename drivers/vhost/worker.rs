@@ -30,7 +30,7 @@ use kernel::{
     prelude::*,
     str::CString,
     sync::{
-        atomic::{Atomic, Full, Relaxed, Release},
+        atomic::{Atomic, Full, Release},
         Arc, ArcBorrow, CondVar, Mutex,
     },
 };
@@ -170,7 +170,7 @@ impl<W: Work> Worker<W> {
         // Its own thread alone changes it.
         let slept = atomic::load(&self.slept) != 0;
         if slept {
-            self.slept.store(0, Relaxed);
+            atomic::store(&self.slept, 0);
         }
         slept
     }
@@ -202,14 +202,23 @@ impl<W: Work> Worker<W> {
     }
 
     /// Runs what is pending; `false` if nothing is.
+    #[inline]
     fn run_pending(&self, memory: OwnerMemory) -> bool {
         // Before the list is taken: see the top of this file.
         let ticket = atomic::load_acquire(&self.drawn);
         if self.list.is_empty() && !self.owes_flush() {
             self.stopwatch.sleeps();
-            self.slept.store(1, Relaxed);
+            atomic::store(&self.slept, 1);
             return false;
         }
+        self.run_listed(ticket, memory);
+        true
+    }
+
+    /// Runs what is in the list, then serves the tickets up to `ticket`. On a
+    /// stack of its own: a pass that finds nothing costs nothing of it.
+    #[inline(never)]
+    fn run_listed(&self, ticket: u64, memory: OwnerMemory) {
         task::set_running();
 
         let mut scratch = self.scratch.lock();
@@ -226,17 +235,17 @@ impl<W: Work> Worker<W> {
         }
         drop(scratch);
 
-        self.serve(ticket);
-        true
+        if atomic::load(&self.served) < ticket {
+            self.serve(ticket);
+        }
     }
 
     /// Marks the tickets up to `ticket` as served.
+    #[cold]
     fn serve(&self, ticket: u64) {
-        if atomic::load(&self.served) < ticket {
-            let _guard = self.flush_lock.lock();
-            self.served.store(ticket, Release);
-            self.flushed.notify_all();
-        }
+        let _guard = self.flush_lock.lock();
+        self.served.store(ticket, Release);
+        self.flushed.notify_all();
     }
 
     /// Drops what is left and lets every flusher go.

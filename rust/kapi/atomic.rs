@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel crate's atomics lack: a word of bits, and loads that are not
-//! calls.
+//! What the kernel crate's atomics lack: a word of bits, and loads and stores that
+//! are not calls.
 //!
 //! C header: [`include/linux/atomic.h`](srctree/include/linux/atomic.h)
 
@@ -19,6 +19,13 @@ pub(crate) fn load<T: AtomicType>(atomic: &Atomic<T>) -> T {
     // one load, which may race with others' atomic operations: in the kernel's
     // memory model that is what `READ_ONCE()` is for.
     unsafe { atomic.as_ptr().read_volatile() }
+}
+
+/// `WRITE_ONCE()`: what `store(Relaxed)` is, which is a call into the kernel.
+#[inline(always)]
+pub(crate) fn store<T: AtomicType>(atomic: &Atomic<T>, value: T) {
+    // SAFETY: As in `load`, of one store.
+    unsafe { atomic.as_ptr().write_volatile(value) }
 }
 
 /// `smp_load_acquire()`, as `load(Acquire)`: on x86-64 the processor keeps the

@@ -259,11 +259,15 @@ impl TaskSlot {
     }
 
     /// Puts the current task there, if it is the first. Fully ordered then.
+    #[inline]
     pub(crate) fn set_current(&self) {
-        if !atomic::load(&self.0).is_null() {
-            return;
+        if atomic::load(&self.0).is_null() {
+            self.fill();
         }
+    }
 
+    #[cold]
+    fn fill(&self) {
         let task = ARef::into_raw(ARef::<task::Task>::from(&**current!()));
         if self
             .0
