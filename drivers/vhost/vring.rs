@@ -318,6 +318,12 @@ impl<W: Work> Locked<'_, W> {
                 return Waits::Yes;
             }
         }
+        self.wait_for_kick(memory)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_for_kick(&mut self, memory: OwnerMemory) -> Waits {
         match self.with_ring(memory, |queue, mem| queue.kicks_on(mem)) {
             Ok(Ok(true)) => Waits::NoButNews,
             // A ring that cannot be written shows in the next run.

@@ -41,13 +41,17 @@ pub(super) struct Poller<'a> {
 }
 
 impl Poller<'_> {
+    /// Whether a vring that has nothing to do is to sleep, whatever comes.
+    #[inline]
+    pub(super) fn is_off(&self) -> bool {
+        self.vring().polling.is_off()
+    }
+
     /// Does what is planned for a vring that has nothing to do. `own` is the
     /// virtqueue of the run, and `mem` its memory. `None` if it is to sleep.
+    #[inline(never)]
     pub(super) fn poll<M: GuestMemory>(&self, own: &SplitQueue, mem: &M) -> Option<Window> {
         let Vring { polling, stats, .. } = self.vring();
-        if polling.is_off() {
-            return None;
-        }
         // Before the rest: what is set later ends the window.
         let version = polling.version();
         let settings = polling.settings().capped(param::poll_max());

@@ -97,7 +97,7 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Sc
         call: call.as_ref(),
         turn,
         socket,
-        zerocopy,
+        zerocopy: zerocopy.as_mut(),
     };
     if iotlb.is_none() && log.what(queue).is_nothing() {
         poll.stop();
@@ -152,7 +152,7 @@ fn serve_mapped(run: Run<'_>, ring: Ring<'_>) -> Outcome {
     poll.stop();
     let mem = log.memory(&mapped, queue, Some(table));
     let map = mapped.iotlb().unwrap_or(table.map());
-    let outcome = run.with(&mem, map, queue, io);
+    let outcome = run.apart(&mem, map, queue, io);
     stats.count(Counter::LogErrors, mem.failed());
     outcome
 }
@@ -165,27 +165,64 @@ struct Run<'a> {
     call: Option<&'a EventFd>,
     turn: Turn<'a>,
     socket: &'a NetSocket,
-    zerocopy: &'a mut Option<ZeroCopy<Waker<Net>>>,
+    zerocopy: Option<&'a mut ZeroCopy<Waker<Net>>>,
 }
 
 impl<'a> Run<'a> {
     /// Runs on `mem`. What is not needed of it costs nothing: each kind of
     /// memory has loops of its own.
-    #[inline(never)]
+    #[inline(always)]
     fn with<M: GuestMemory>(
+        mut self,
+        mem: &'a M,
+        map: AddressMap<'a>,
+        queue: &mut SplitQueue,
+        io: &mut Io,
+    ) -> Outcome {
+        let (stats, memory, sock) = (self.stats, self.turn.memory, self.header.sock);
+        stats.run_begins();
+        let outcome = match (io, self.zerocopy.take()) {
+            (Io::Rx(io), _) => {
+                let (env, mut host) = self.parts(mem, map);
+                rx::run(queue, env, &mut host, &mut io.for_run(memory))
+            }
+            (Io::Tx(io), None) => {
+                let (env, mut host) = self.parts(mem, map);
+                tx::run(queue, env, &mut host, &mut io.for_run(sock, memory))
+            }
+            (Io::Tx(io), Some(zerocopy)) => {
+                let (env, mut host) = self.parts(mem, map);
+                let (mut io, in_flight) = zerocopy.for_run(io.for_run(sock, memory));
+                tx_zerocopy::run(queue, env, &mut host, &mut io, in_flight)
+            }
+        };
+        stats.run_ends();
+        outcome
+    }
+
+    /// [`Run::with`] on a stack of its own.
+    #[inline(never)]
+    fn apart<M: GuestMemory>(
         self,
         mem: &'a M,
         map: AddressMap<'a>,
         queue: &mut SplitQueue,
         io: &mut Io,
     ) -> Outcome {
+        self.with(mem, map, queue, io)
+    }
+
+    /// What the engine gets of it. By each kind of run for itself: what one of
+    /// them does not need is not even made then.
+    #[inline(always)]
+    fn parts<M>(self, mem: &'a M, map: AddressMap<'a>) -> (Env<'a, M>, Surroundings<'a, M>) {
         let env = Env {
             mem,
             map,
             scratch: self.scratch,
             header: self.header,
         };
-        let mut host = Surroundings {
+        let host = Surroundings {
             stats: self.stats,
             call: self.call,
             mem,
@@ -194,22 +231,7 @@ impl<'a> Run<'a> {
                 socket: self.socket,
             },
         };
-        self.stats.run_begins();
-        let outcome = match io {
-            Io::Rx(io) => rx::run(queue, env, &mut host, &mut io.for_run(self.turn.memory)),
-            Io::Tx(io) => {
-                let mut io = io.for_run(self.header.sock, self.turn.memory);
-                match self.zerocopy {
-                    None => tx::run(queue, env, &mut host, &mut io),
-                    Some(zerocopy) => {
-                        let (mut io, in_flight) = zerocopy.for_run(io);
-                        tx_zerocopy::run(queue, env, &mut host, &mut io, in_flight)
-                    }
-                }
-            }
-        };
-        self.stats.run_ends();
-        outcome
+        (env, host)
     }
 }
 
@@ -236,7 +258,11 @@ impl<M: GuestMemory> Host for Surroundings<'_, M> {
         }
     }
 
+    #[inline]
     fn poll(&mut self, queue: &SplitQueue) -> Option<Window> {
+        if self.poller.is_off() {
+            return None;
+        }
         self.stats.show_indices(queue);
         self.poller.poll(queue, self.mem)
     }
