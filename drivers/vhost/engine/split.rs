@@ -282,6 +282,7 @@ impl SplitQueue {
     /// # Errors
     ///
     /// The used ring cannot be written.
+    #[inline(never)]
     pub(super) fn write_used<M: GuestMemory>(
         &self,
         mem: &M,
@@ -310,7 +311,7 @@ impl SplitQueue {
     /// # Errors
     ///
     /// The used ring cannot be written; no chain is returned.
-    #[inline]
+    #[inline(always)]
     pub(super) fn publish<M: GuestMemory>(
         &mut self,
         mem: &M,
@@ -334,7 +335,7 @@ impl SplitQueue {
     /// # Errors
     ///
     /// The used ring cannot be written; no chain is returned.
-    #[inline]
+    #[inline(always)]
     pub(super) fn return_used<M: GuestMemory>(
         &mut self,
         mem: &M,
