@@ -13,6 +13,7 @@
 //! before the chain in front of it is walked; and after a stop and a start the
 //! count would have to be guessed.
 
+use super::addr::Segment;
 use super::desc::Desc;
 use super::error::Error;
 use super::error::Result;
@@ -32,6 +33,17 @@ pub struct Head {
     pub desc: Desc,
 }
 
+impl UsedElem {
+    /// The element that returns the chain of `head` with `len` bytes written.
+    #[inline]
+    fn of(head: u16, len: u32) -> Self {
+        Self {
+            id: u32::from(head).to_le(),
+            len: len.to_le(),
+        }
+    }
+}
+
 /// Stands where an element before it returns the chain too: no driver's head.
 const SKIPPED: UsedElem = UsedElem {
     id: u32::MAX,
@@ -47,6 +59,8 @@ pub struct Batch {
     count: usize,
     /// Entries to read next time.
     want: usize,
+    /// The last time there were fewer: there may be none now.
+    drained: bool,
     /// Chains taken and not yet published; so many of `Scratch::used` count.
     taken: u16,
     /// The last element is enough to return them all.
@@ -63,6 +77,7 @@ impl Batch {
             at: 0,
             count: 0,
             want,
+            drained: false,
             taken: 0,
             as_one: false,
             merged: false,
@@ -115,13 +130,50 @@ impl Batch {
     #[inline]
     pub fn take(&mut self, scratch: &mut Scratch, head: u16, len: u32) {
         if let Some(elem) = scratch.used.get_mut(usize::from(self.taken)) {
-            *elem = UsedElem {
-                id: u32::from(head).to_le(),
-                len: len.to_le(),
-            };
+            *elem = UsedElem::of(head, len);
             self.at = self.at.wrapping_add(1);
             self.taken = self.taken.wrapping_add(1);
         }
+    }
+
+    /// Takes chains that were read ahead as long as `each` answers how many bytes
+    /// are written into the chain that begins with the descriptor it is shown.
+    /// It also gets a segment to fill in, each time the next one behind the first
+    /// `segments`. A head that is not below `num`, the ring's size, ends it as well.
+    /// Answers how many were taken.
+    #[inline]
+    pub fn take_while(
+        &mut self,
+        scratch: &mut Scratch,
+        num: u16,
+        segments: usize,
+        mut each: impl FnMut(Desc, &mut Segment) -> Option<u32>,
+    ) -> u16 {
+        let Scratch { heads, descs, .. } = scratch;
+        let mut count = 0_u16;
+        while self.at < self.count {
+            let (Some(&id), Some(&raw)) = (heads.get(self.at), descs.get(self.at)) else {
+                break;
+            };
+            let segment = scratch
+                .segments
+                .get_mut(segments.wrapping_add(count.into()));
+            let elem = scratch.used.get_mut(usize::from(self.taken));
+            let (Some(segment), Some(elem)) = (segment, elem) else {
+                break;
+            };
+            if id >= num {
+                break;
+            }
+            let Some(len) = each(Desc::new(raw), segment) else {
+                break;
+            };
+            *elem = UsedElem::of(id, len);
+            self.at = self.at.wrapping_add(1);
+            self.taken = self.taken.wrapping_add(1);
+            count = count.wrapping_add(1);
+        }
+        count
     }
 
     /// Steps over the chain that [`Batch::head`] showed: it is not among the
@@ -170,6 +222,10 @@ impl Batch {
         mem: &M,
         scratch: &mut Scratch,
     ) -> Result<bool> {
+        // To look at the index alone costs less than to find no heads.
+        if self.drained && queue.available(mem, self.taken)? == 0 {
+            return Ok(false);
+        }
         (self.at, self.count) = (0, 0);
 
         let next = queue.base().wrapping_add(self.taken);
@@ -180,6 +236,7 @@ impl Batch {
         let fetched = mem.fetch_chains(&queue.rings(), next, heads, descs)?;
 
         let available = queue.accept_avail_idx(fetched.avail_idx, self.taken)?;
+        self.drained = usize::from(available) < want;
         if available == 0 {
             return Ok(false);
         }

@@ -38,6 +38,7 @@ impl Budget {
     }
 
     /// Counts `descs` descriptors walked in the turn at hand.
+    #[inline]
     pub fn charge(&mut self, descs: usize) {
         let descs = u64::try_from(descs).unwrap_or(u64::MAX);
         let bytes = descs.saturating_mul(DESC_COST).min(BYTES);

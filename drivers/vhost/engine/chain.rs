@@ -28,6 +28,7 @@ use super::error::Result;
 use super::layout;
 use super::memory::GuestMemory;
 use super::memory::RawDesc;
+use super::scratch::Scratch;
 use super::scratch::Segments;
 use super::scratch::TABLE_BYTES;
 use super::scratch::TABLE_WINDOW;
@@ -38,6 +39,8 @@ const MAX_TABLE: u32 = 65536;
 /// [`layout::DESC_BYTES`], as a power of two.
 const DESC_SHIFT: u32 = 4;
 const _: () = assert!(layout::DESC_BYTES == 1 << DESC_SHIFT);
+/// The same, as lengths of tables are counted.
+const ENTRY: u32 = 1 << DESC_SHIFT;
 
 /// The bytes of a chain, by direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +59,77 @@ pub fn one(translator: &Translator<'_>, first: Desc, access: Access) -> Option<S
         return None;
     }
     translator.hit(first.addr, first.len, access)
+}
+
+/// Makes the buffers of the table that `first` refers to the segments of the
+/// packet in hand, if it is a common table: short, in order, all of its buffers
+/// for `access`, each in one piece. Answers their bytes, and how many they are.
+///
+/// `None` if it may be anything else: [`Walker::walk`] finds out, and reads it
+/// again.
+#[inline]
+pub fn table<M: GuestMemory>(
+    mem: &M,
+    translator: &mut Translator<'_>,
+    first: Desc,
+    access: Access,
+    scratch: &mut Scratch,
+) -> Option<(u64, usize)> {
+    let Scratch {
+        segments, table, ..
+    } = scratch;
+    if !first.is_indirect() || first.next().is_some() || first.len % ENTRY != 0 {
+        return None;
+    }
+    let table = table.get_mut(..usize::try_from(first.len).ok()?)?;
+    let place = translator.find(first.addr, first.len, Access::Read)?;
+    mem.read(place.addr, table).ok()?;
+
+    let last = translator.last();
+    entries(table, segments, access, |addr, len| {
+        last.segment(addr, len, access)
+    })
+    .or_else(|| spread(translator, table, segments, access))
+}
+
+/// [`table`] where not all buffers are where the last one was.
+#[cold]
+#[inline(never)]
+fn spread(
+    translator: &mut Translator<'_>,
+    table: &[u8],
+    segments: &mut [Segment],
+    access: Access,
+) -> Option<(u64, usize)> {
+    entries(table, segments, access, |addr, len| {
+        translator.find(addr, len, access)
+    })
+}
+
+/// The buffers of the entries of `table`, as [`table`] answers them.
+#[inline(always)]
+fn entries(
+    table: &[u8],
+    segments: &mut [Segment],
+    access: Access,
+    mut find: impl FnMut(Iova, u32) -> Option<Segment>,
+) -> Option<(u64, usize)> {
+    let (mut bytes, mut count) = (0_u64, 0_u16);
+    for (entry, segment) in table.chunks_exact(size_of::<RawDesc>()).zip(segments) {
+        let desc = Desc::new(RawDesc::from_bytes(entry.first_chunk()?));
+        if desc.is_indirect() || desc.access() != access {
+            return None;
+        }
+        *segment = find(desc.addr, desc.len)?;
+        bytes = bytes.wrapping_add(segment.len);
+        count = count.wrapping_add(1);
+        match desc.next() {
+            None => return Some((bytes, count.into())),
+            Some(next) if next == count => {}
+            Some(_) => return None,
+        }
+    }
+    None
 }
 
 /// What a walk needs besides the chain.

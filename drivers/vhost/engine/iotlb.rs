@@ -7,9 +7,9 @@
 //! order of insertion, and each range carries the highest end up to itself, so
 //! that one binary search finds the *lowest start that overlaps*: the entry
 //! that C's interval tree answers with when entries overlap, which is allowed.
-//!
-//! [`Iova`]: super::addr::Iova
 
+use super::addr::Iova;
+use super::addr::Segment;
 use super::addr::Uva;
 use super::error::Access;
 use super::error::Error;
@@ -118,6 +118,23 @@ impl Range {
     #[inline]
     pub fn uva_of(&self, addr: u64) -> Uva {
         Uva(addr.wrapping_sub(self.start).wrapping_add(self.uva))
+    }
+
+    /// The segment for `len` bytes at `start`, if the range has them all and the
+    /// device may do `access` there.
+    #[inline]
+    pub fn segment(&self, start: Iova, len: u32, access: Access) -> Option<Segment> {
+        // Without overflow: an empty range has no last byte that fits.
+        let offset = start.0.wrapping_sub(self.start);
+        let span = self.last.wrapping_sub(self.start);
+        let room = span.checked_sub(offset)?;
+        if u64::from(len).wrapping_sub(1) > room || !self.allows(access) {
+            return None;
+        }
+        Some(Segment {
+            addr: self.uva_of(start.0),
+            len: u64::from(len),
+        })
     }
 
     /// How far `addr`, in the owner's memory, is from the first address. `None`

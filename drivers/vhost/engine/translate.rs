@@ -52,18 +52,13 @@ impl<'a> Translator<'a> {
     /// has it.
     #[inline]
     pub fn hit(&self, start: Iova, len: u32, access: Access) -> Option<Segment> {
-        let hit = self.hit;
-        // Without overflow: an empty range has no last byte that fits.
-        let offset = start.0.wrapping_sub(hit.start());
-        let span = hit.last().wrapping_sub(hit.start());
-        let room = span.checked_sub(offset)?;
-        if u64::from(len).wrapping_sub(1) > room || !hit.allows(access) {
-            return None;
-        }
-        Some(Segment {
-            addr: hit.uva_of(start.0),
-            len: u64::from(len),
-        })
+        self.hit.segment(start, len, access)
+    }
+
+    /// A copy of the entry that was hit last, for one look after the other.
+    #[inline]
+    pub fn last(&self) -> Range {
+        *self.hit
     }
 
     /// [`Translator::hit`] in the entry for `start`, which becomes the last hit.
@@ -71,6 +66,16 @@ impl<'a> Translator<'a> {
     pub fn miss(&mut self, start: Iova, len: u32, access: Access) -> Option<Segment> {
         self.look_up(start.0, last_of(start, len).ok()??)?;
         self.hit(start, len, access)
+    }
+
+    /// The segment for `len` bytes at `start`, if it is one, and no entries
+    /// overlap. What has it becomes the last hit.
+    #[inline]
+    pub fn find(&mut self, start: Iova, len: u32, access: Access) -> Option<Segment> {
+        match self.hit(start, len, access) {
+            None => self.miss(start, len, access),
+            segment => segment,
+        }
     }
 
     /// Adds the segments for `len` bytes at `start`. C: `translate_desc()`.

@@ -10,6 +10,7 @@ use super::super::chain;
 use super::super::chain::Chain;
 use super::super::chain::Walker;
 use super::super::counters::Counter;
+use super::super::desc::Desc;
 use super::super::error::Access;
 use super::super::error::Error;
 use super::super::error::Result;
@@ -23,6 +24,7 @@ use super::super::scratch::Extent;
 use super::super::scratch::Scratch;
 use super::super::scratch::Segments;
 use super::super::scratch::BATCH;
+use super::super::scratch::MAX_SEGMENTS;
 use super::super::split::SplitQueue;
 use super::super::translate::Translator;
 use super::header;
@@ -123,6 +125,63 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         Some(segment.len)
     }
 
+    /// Makes the chain of `head` the packet in hand, if it is for `access` and
+    /// has one buffer or a common table of them. Answers bytes and segments.
+    ///
+    /// `None` is no answer, ask [`Run::walk`].
+    #[inline]
+    pub(super) fn common(&mut self, head: Head, access: Access) -> Option<(u64, usize)> {
+        if head.desc.is_alone() {
+            return Some((self.one(head, access)?, 1));
+        }
+        self.table(head.desc, access)
+    }
+
+    /// [`Run::common`] of a chain that is no buffer. As in [`Run::walk`],
+    /// descriptors are charged to the budget.
+    #[inline(never)]
+    fn table(&mut self, desc: Desc, access: Access) -> Option<(u64, usize)> {
+        let translator = &mut self.translator;
+        let (len, count) = chain::table(self.mem, translator, desc, access, self.scratch)?;
+        self.queue.set_guess(self.translator.place());
+        self.budget.charge(count);
+        Some((len, count))
+    }
+
+    /// Takes the next chains that were read ahead, as long as each is one buffer
+    /// that may be written, where the last one was, until they hold the `left`
+    /// bytes of the packet in hand, which takes `extent` so far; `max` at most.
+    /// Answers how many.
+    ///
+    /// 0 is no answer, ask [`Run::walk`].
+    #[inline]
+    pub(super) fn take_buffers(&mut self, extent: &mut Extent, max: u16, left: &mut u64) -> u16 {
+        let max = MAX_SEGMENTS.saturating_sub(extent.descs).min(max.into());
+        let num = self.queue.num();
+        let last = self.translator.last();
+        let (mut rest, mut room) = (*left, max);
+
+        let each = |desc: Desc, segment: &mut Segment| {
+            if rest == 0 || room == 0 || !desc.is_alone() || desc.access() != Access::Write {
+                return None;
+            }
+            *segment = last.segment(desc.addr, desc.len, Access::Write)?;
+            room = room.wrapping_sub(1);
+            let used = segment.len.min(rest);
+            rest = rest.wrapping_sub(used);
+            // CAST: not above a length of 32 bits.
+            Some(used as u32)
+        };
+        let count = self
+            .batch
+            .take_while(self.scratch, num, extent.segments, each);
+        *left = rest;
+        extent.segments = extent.segments.wrapping_add(count.into());
+        extent.descs = extent.descs.wrapping_add(count.into());
+        self.budget.charge(count.into());
+        count
+    }
+
     /// Makes `segment` the packet in hand.
     #[inline]
     pub(super) fn hold(&mut self, segment: Segment) {
@@ -148,6 +207,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         };
         let chain = walker.walk(head.desc, &mut segments, &mut self.scratch.table);
         let total = segments.extent();
+        self.queue.set_guess(self.translator.place());
         self.budget.charge(total.descs.wrapping_sub(extent.descs));
         Ok((chain?, total))
     }

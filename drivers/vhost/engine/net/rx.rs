@@ -333,20 +333,17 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// not write, or none that it may.
     #[inline]
     fn gather(&mut self, need: u64) -> Result<Fit> {
-        if !self.run.ready()? {
-            return Ok(Fit::TooFew);
-        }
         let head = self.run.head()?;
-        if self
-            .run
-            .one(head, Access::Write)
-            .is_some_and(|len| len >= need)
-        {
-            self.run.take(head, u32::try_from(need).unwrap_or(u32::MAX));
-            return Ok(Fit::Yes {
-                chains: 1,
-                segments: 1,
-            });
+        // One buffer was too short for [`Rx::quick`] already.
+        if !self.is_plain || !head.desc.is_alone() {
+            let found = self.run.common(head, Access::Write);
+            if let Some((_, segments)) = found.filter(|(len, _)| *len >= need) {
+                self.run.take(head, u32::try_from(need).unwrap_or(u32::MAX));
+                return Ok(Fit::Yes {
+                    chains: 1,
+                    segments,
+                });
+            }
         }
 
         let mut chains = 0;
@@ -364,24 +361,17 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         let mut extent = Extent::default();
 
         while self.run.ready()? {
-            let head = self.run.head()?;
-            let chain = match self.run.walk(extent) {
-                Ok((chain, total)) => {
-                    extent = total;
-                    chain
-                }
-                // The chains before it take up the room.
-                Err(Error::TooManySegments) if *chains > 0 => return Ok(Fit::Never),
-                Err(error) => return Err(error),
-            };
-            if chain.readable != 0 || chain.writable == 0 {
-                return Err(Error::BadRing);
+            let max = self.quota.saturating_sub(*chains);
+            let mut taken = self.run.take_buffers(&mut extent, max, &mut left);
+            if taken == 0 {
+                taken = 1;
+                left = match self.take_any(&mut extent, left) {
+                    // The chains before it take up the room.
+                    Err(Error::TooManySegments) if *chains > 0 => return Ok(Fit::Never),
+                    left => left?,
+                };
             }
-
-            let used = chain.writable.min(left);
-            self.run.take(head, u32::try_from(used).unwrap_or(u32::MAX));
-            *chains = chains.wrapping_add(1);
-            left = left.wrapping_sub(used);
+            *chains = chains.wrapping_add(taken);
             if left == 0 {
                 if self.in_order {
                     self.run.merge(*chains);
@@ -402,6 +392,25 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         } else {
             Fit::Never
         })
+    }
+
+    /// Takes the next chain, of any kind, for the packet in hand, of which `left`
+    /// bytes have no place yet. Answers how many have none then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Rx::gather`].
+    #[inline(never)]
+    fn take_any(&mut self, extent: &mut Extent, left: u64) -> Result<u64> {
+        let head = self.run.head()?;
+        let (chain, total) = self.run.walk(*extent)?;
+        *extent = total;
+        if chain.readable != 0 || chain.writable == 0 {
+            return Err(Error::BadRing);
+        }
+        let used = chain.writable.min(left);
+        self.run.take(head, u32::try_from(used).unwrap_or(u32::MAX));
+        Ok(left.wrapping_sub(used))
     }
 
     /// Writes the header that the socket does not have, and takes its bytes off

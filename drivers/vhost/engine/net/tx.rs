@@ -119,14 +119,14 @@ pub(super) fn min_len(header: HeaderLen) -> usize {
 
 /// Looks for the frame in the chain that `head` begins; `min_len` is
 /// [`min_len`].
-#[inline]
+#[inline(always)]
 pub(super) fn look<M: GuestMemory, H: Host>(
     run: &mut Run<'_, '_, M, H>,
     head: Head,
     min_len: usize,
 ) -> Result<Found> {
-    let (readable, count) = match run.one(head, Access::Read) {
-        Some(len) => (len, 1),
+    let (readable, count) = match run.common(head, Access::Read) {
+        Some(found) => found,
         None => {
             let (chain, extent) = run.walk(Extent::default())?;
             if chain.writable != 0 {
