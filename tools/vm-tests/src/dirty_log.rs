@@ -90,20 +90,20 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
 }
 
 /// A map of dirty pages.
-struct Map(GuestMemory);
+pub(crate) struct Map(GuestMemory);
 
 impl Map {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self(GuestMemory::new(&[MAP_BYTES], Some(Gpa(0)))?))
     }
 
     /// Where the device finds it.
-    fn base(&self) -> Result<u64> {
+    pub(crate) fn base(&self) -> Result<u64> {
         self.0.uva(Gpa(0), 1).context("a map has an address")
     }
 
     /// Takes all bits; answers the pages.
-    fn take(&self) -> BTreeSet<u64> {
+    pub(crate) fn take(&self) -> BTreeSet<u64> {
         let mut pages = BTreeSet::new();
         for at in (0..MAP_BYTES as u64).step_by(8) {
             let word = self.0.take_u64(Gpa(at));
@@ -115,8 +115,29 @@ impl Map {
 }
 
 /// The pages of a range.
-fn pages(range: &Range<u64>) -> Range<u64> {
+pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE..range.end.div_ceil(PAGE)
+}
+
+/// Has the used ring logged, or not, where the guest has it.
+pub(crate) fn log_used(rig: &Rig, index: u32, on: bool) -> Result<()> {
+    let ring = rig.vring(index).queue.layout();
+    let memory = &rig.session.memory;
+    let uva = |gpa| memory.uva(gpa, 1).context("a ring in guest memory");
+    let addr = VringAddr {
+        flags: if on { F_LOG } else { 0 },
+        desc: uva(ring.desc)?,
+        used: uva(ring.used)?,
+        avail: uva(ring.avail)?,
+        log: ring.used.0,
+    };
+    Ok(rig.vhost().set_vring_addr(index, &addr)?)
+}
+
+/// Where the used ring is.
+pub(crate) fn used_ring(rig: &Rig, index: u32) -> Range<u64> {
+    let ring = rig.vring(index).queue.layout();
+    ring.used.0..ring.avail_event().0 + 2
 }
 
 /// A device that logs, and what it may write.
@@ -146,23 +167,9 @@ impl Logging {
         };
         this.rig.vhost().set_log_base(this.map.base()?)?;
         for index in [RX, TX] {
-            this.set_addr(index)?;
+            log_used(&this.rig, index, what.used)?;
         }
         Ok(this)
-    }
-
-    fn set_addr(&self, index: u32) -> Result<()> {
-        let ring = self.rig.vring(index).queue.layout();
-        let memory = &self.rig.session.memory;
-        let uva = |gpa| memory.uva(gpa, 1).context("a ring in guest memory");
-        let addr = VringAddr {
-            flags: if self.what.used { F_LOG } else { 0 },
-            desc: uva(ring.desc)?,
-            used: uva(ring.used)?,
-            avail: uva(ring.avail)?,
-            log: ring.used.0,
-        };
-        Ok(self.rig.vhost().set_vring_addr(index, &addr)?)
     }
 
     /// All of the guest's memory.
@@ -173,10 +180,8 @@ impl Logging {
         bytes
     }
 
-    /// The used ring.
     fn used_ring(&self, index: u32) -> Range<u64> {
-        let ring = self.rig.vring(index).queue.layout();
-        ring.used.0..ring.avail_event().0 + 2
+        used_ring(&self.rig, index)
     }
 
     /// Where buffer `slot` is for rx: a packet in it lies on two pages.

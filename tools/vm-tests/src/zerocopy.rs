@@ -5,6 +5,7 @@
 
 mod owner;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use vhost_load::session::SessionOptions;
 use vhost_load::vring::TX;
 use vhost_uapi::{features, netdev, PacketOptions, PacketSocket};
 
+use crate::dirty_log::{log_used, pages, used_ring, Map};
 use crate::found::{ip, run_command};
 use crate::patience::{patience, wait_for};
 use crate::raw_ring::Desc;
@@ -54,6 +56,7 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
             waits(node, Stop::ResetOwner)
         }),
         Test::new("close waits for them", || waits(node, Stop::Close)),
+        Test::new("they are logged when they are returned", || logged(node)),
         Test::new("an interface that is down refuses them", || refused(node)),
         Test::new("a receiver that does not read holds them", || unread(node)),
     ];
@@ -295,6 +298,50 @@ fn waits(node: &Path, stop: Stop) -> Result<()> {
         );
     }
     drop(memory);
+    Ok(())
+}
+
+/// A chain that is returned late is logged then; all are when SET_BACKEND(-1) returns.
+fn logged(node: &Path) -> Result<()> {
+    let rig = Rig::new(&options(node, TAP))?;
+    let map = Map::new()?;
+    rig.vhost().set_log_base(map.base()?)?;
+    log_used(&rig, TX, true)?;
+    let ring = used_ring(&rig, TX);
+    let entry = |at: u16| ring.start + 4 + u64::from(at) % u64::from(RING) * 8;
+    let mut at = 0;
+    for detach in [false, true] {
+        let hold = Hold::new()?;
+        offer(&rig, at, 200, LONG)?;
+        rig.expect_used(TX, at + 200 - LIMIT)?;
+        // No call that waits for the worker: C's waits for the packets, too.
+        rig.expect_quiet()?;
+        map.take();
+        std::thread::scope(|scope| -> Result<()> {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                drop(hold);
+            });
+            if detach {
+                rig.vhost().set_backend(TX, None)?;
+                ensure!(rig.ring(TX).used_idx() == at + 200, "it did not wait");
+                return Ok(());
+            }
+            rig.expect_used(TX, at + 200)?;
+            rig.flush()
+        })?;
+        let logged = map.take();
+        let index = ring.start + 2;
+        let changed = (at + 200 - LIMIT..at + 200).map(entry).chain([index]);
+        let wanted: BTreeSet<u64> = changed.flat_map(|at| pages(&(at..at + 2))).collect();
+        ensure!(
+            logged.is_superset(&wanted),
+            "pages {logged:x?} are logged, not {wanted:x?}"
+        );
+        let may: BTreeSet<u64> = pages(&ring).collect();
+        ensure!(logged.is_subset(&may), "{logged:x?} are logged");
+        at += 200;
+    }
     Ok(())
 }
 
