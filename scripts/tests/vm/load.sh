@@ -113,7 +113,7 @@ faults() {
 # Says whether the kernel log has had nothing since it was cleared, but for what a bridge between taps says.
 log_is_empty() {
 	local left
-	left=$(dmesg | grep -vE '\] (tsc|clocksource|bridge|br-tap[0-9]+): |(entered|left) (allmulticast|promiscuous) mode$')
+	left=$(dmesg | grep -vE '\] (tsc|clocksource|bridge|br-tap[0-9]+|debugfs): |(entered|left) (allmulticast|promiscuous) mode$')
 	if [ -z "$left" ]; then
 		echo "ok nothing is in the kernel log"
 	else
