@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 use std::fs;
@@ -97,7 +97,11 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> Result<()> {
     match command {
-        Command::Table(tables) => print!("{}", tables.text()?),
+        Command::Table(tables) => {
+            let (text, failed) = tables.text()?;
+            print!("{text}");
+            ensure!(failed == 0, "{failed} runs failed: see FAILED");
+        }
         Command::Devices {
             device,
             count,
@@ -128,11 +132,13 @@ fn run(command: &Command) -> Result<()> {
 }
 
 impl Tables {
-    fn text(&self) -> Result<String> {
+    /// The tables, and how many runs failed.
+    fn text(&self) -> Result<(String, usize)> {
         let mut sections = Vec::new();
         for folder in &self.turns {
             sections.extend(sections::read(folder)?);
         }
+        let failed = sections::failed(&sections);
         let again = self.again.as_deref().map(results::read).transpose()?;
         let again = again.as_ref().map(|boot| boot.cases.as_slice());
         let (c, ours) = (results::read(&self.c)?, results::read(&self.ours)?);
@@ -142,7 +148,7 @@ impl Tables {
         }
         if self.json {
             let all = json!({ "environment": ours.environment, "cases": rows, "turns": sections });
-            return Ok(serde_json::to_string_pretty(&all)? + "\n");
+            return Ok((serde_json::to_string_pretty(&all)? + "\n", failed));
         }
         let mut text = table::text(&rows) + &sections::text(&sections);
         text += &targets::text(&targets::all(&rows, &sections));
@@ -151,6 +157,6 @@ impl Tables {
         for (key, value) in environment.filter(|(key, _)| !key.starts_with("mitigation")) {
             text += &format!("  {key}: {value}\n");
         }
-        Ok(text)
+        Ok((text, failed))
     }
 }

@@ -164,6 +164,7 @@ mod tests {
                     ratio: None,
                 },
             )],
+            failed: Vec::new(),
         };
         Section {
             name: "costs",

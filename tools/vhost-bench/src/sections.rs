@@ -126,6 +126,7 @@ const KINDS: [Kind; 6] = [
 struct Runs {
     c: Vec<Value>,
     ours: Vec<Value>,
+    failed: Vec<String>,
 }
 
 /// One figure of a case for both drivers. Nothing where one was not run.
@@ -146,6 +147,9 @@ pub struct Row {
     pub case: String,
     /// Its figures.
     pub figures: Vec<(&'static str, Pair)>,
+    /// Runs that failed: the driver, and what was said. No figure is of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
 }
 
 /// The cases that are about one thing.
@@ -165,7 +169,7 @@ pub struct Section {
 ///
 /// # Errors
 ///
-/// A file that is missing, a line that is none, a run that failed.
+/// A file that is missing, a line that is none. Runs that failed are noted in their case.
 pub fn read(folder: &Path) -> Result<Vec<Section>> {
     let output = Output::read(folder)?;
     let place = folder.display().to_string();
@@ -191,11 +195,17 @@ fn sections(output: &Output) -> Result<Vec<Section>> {
         if cases.last().is_none_or(|(last, _)| last != case) {
             cases.push((case.to_owned(), Runs::default()));
         }
-        let report = report(text).with_context(|| line.to_owned())?;
-        match (driver, cases.last_mut()) {
-            ("c", Some((_, runs))) => runs.c.push(report),
-            ("ours", Some((_, runs))) => runs.ours.push(report),
+        let Some((_, runs)) = cases.last_mut() else {
+            continue;
+        };
+        let reports = match driver {
+            "c" => &mut runs.c,
+            "ours" => &mut runs.ours,
             _ => bail!("no driver `{driver}`: `{line}`"),
+        };
+        match report(text) {
+            Ok(report) => reports.push(report),
+            Err(_) => runs.failed.push(format!("{driver}: {text}")),
         }
     }
     let section = |(kind, cases): (&'static Kind, Vec<(String, Runs)>)| Section {
@@ -226,7 +236,14 @@ fn row(kind: &Kind, case: &str, runs: &Runs) -> Row {
     Row {
         case: case.to_owned(),
         figures: figures.collect(),
+        failed: runs.failed.clone(),
     }
+}
+
+/// How many runs failed.
+pub fn failed(sections: &[Section]) -> usize {
+    let rows = sections.iter().flat_map(|section| &section.rows);
+    rows.map(|row| row.failed.len()).sum()
 }
 
 #[expect(clippy::float_arithmetic, reason = "a ratio for people to read")]
@@ -254,6 +271,11 @@ pub fn text(sections: &[Section]) -> String {
             by_line(&mut text, kind, section);
         } else {
             by_column(&mut text, kind, section);
+        }
+        for row in &section.rows {
+            for failed in &row.failed {
+                let _ = writeln!(text, "FAILED: {}, {failed}", row.case);
+            }
         }
     }
     text
@@ -346,9 +368,21 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_failed_or_are_none_are_errors() {
-        assert!(run("run costs tx c {\"result\":\"FAILED\"}\n").is_err());
-        assert!(run("run costs tx c no JSON\n").is_err());
+    fn runs_that_failed_are_told_and_cost_no_other_figure() {
+        let good = report(1000);
+        let bad = "{\"result\":\"FAILED\",\"packets\":10}";
+        let lines =
+            format!("run costs tx c {bad}\nrun costs tx c no JSON\nrun costs tx ours {good}\n");
+        let sections = run(&lines).unwrap();
+        assert_eq!(failed(&sections), 2);
+        let shown = text(&sections);
+        assert!(shown.contains("FAILED: tx, c: no JSON"), "{shown}");
+        let pair = &sections[0].rows[0].figures[0].1;
+        assert!(pair.c.is_none() && pair.ours.is_some());
+    }
+
+    #[test]
+    fn lines_that_are_no_runs_are_errors() {
         assert!(run(&format!("run cost tx c {}\n", report(1))).is_err());
         assert!(run(&format!("run costs tx d {}\n", report(1))).is_err());
         assert!(run("run costs tx\n").is_err());

@@ -98,7 +98,7 @@ pub fn text(rows: &[Row]) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "{:14} {:^26} {:^26} {:^26} {:^17} {:^17} {:>7}",
+        "{:24} {:^26} {:^26} {:^26} {:^17} {:^17} {:>7}",
         "instructions",
         "the driver's own",
         "and what it calls",
@@ -111,12 +111,12 @@ pub fn text(rows: &[Row]) -> String {
     let two = format!("{:>8} {:>8}", "C", "ours");
     let _ = writeln!(
         text,
-        "{:14} {three} {three} {three} {two} {two} {:>7}",
+        "{:24} {three} {three} {three} {two} {two} {:>7}",
         "per packet", "of own"
     );
     for row in rows {
         let (c, ours) = (&row.c, &row.ours);
-        let _ = write!(text, "{:14}", row.case);
+        let _ = write!(text, "{:24}", row.case);
         for (c, ours) in [
             (c.column_1, ours.column_1),
             (c.column_2, ours.column_2),

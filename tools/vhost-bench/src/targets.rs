@@ -264,6 +264,7 @@ mod tests {
                     ratio: None,
                 },
             )],
+            failed: Vec::new(),
         };
         Section {
             name,
