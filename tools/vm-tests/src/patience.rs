@@ -21,12 +21,20 @@ pub fn patience() -> Duration {
 
 /// A limit for the stock kernel, as the running kernel is given it.
 pub fn scaled(limit: Duration) -> Duration {
+    limit * factor()
+}
+
+/// Whether this is a kernel on which what repeats is done once.
+pub(crate) fn is_slow() -> bool {
+    factor() > 1
+}
+
+fn factor() -> u32 {
     static FACTOR: OnceLock<u32> = OnceLock::new();
-    let factor = FACTOR.get_or_init(|| {
+    *FACTOR.get_or_init(|| {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         slowness(release.trim_end())
-    });
-    limit * *factor
+    })
 }
 
 /// How slow a kernel of this release is.

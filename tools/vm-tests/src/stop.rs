@@ -19,7 +19,7 @@ use vhost_load::vring::{Vring, RX, TX};
 use vhost_load::worker::Worker;
 use vhost_uapi::{features, netdev, MemoryRegion, PacketSocket, VhostNet, VringAddr};
 
-use crate::patience::{scaled, wait_for};
+use crate::patience::{is_slow, scaled, wait_for};
 use crate::pump::{shape, Pump, Side};
 use crate::report::{Report, Test};
 use crate::rig::region;
@@ -122,7 +122,7 @@ pub fn run(node: &Path, only: &str, options: Options, report: &mut Report) {
 /// Runs a scenario some times; it must not take long.
 fn timed(case: Case<'_>) -> Result<()> {
     // A kernel thread differs in how it starts and ends, not in what it does: once is enough.
-    let rounds = if case.kthread { 1 } else { ROUNDS };
+    let rounds = if case.kthread || is_slow() { 1 } else { ROUNDS };
     let times: Result<Vec<Duration>> = (0..rounds).map(|_| scenario(case)).collect();
     let times = times?;
     ensure!(
