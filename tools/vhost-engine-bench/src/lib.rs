@@ -14,7 +14,7 @@ use vhost_engine::engine::addr::{Iova, RingAddr, Segment, Uva};
 use vhost_engine::engine::batch::Batch;
 use vhost_engine::engine::chain::{self, Walker};
 use vhost_engine::engine::desc::Desc;
-use vhost_engine::engine::error::{Access, Result};
+use vhost_engine::engine::error::{Access, Error, Result};
 use vhost_engine::engine::iotlb::{self, AddressMap, Range};
 use vhost_engine::engine::memory::RawDesc;
 use vhost_engine::engine::notify::{need_event, Signalled};
@@ -46,9 +46,10 @@ pub struct Steps {
 pub type Step = fn(&mut Steps) -> Result<()>;
 
 /// The steps, by name.
-pub const STEPS: [(&str, Step); 9] = [
+pub const STEPS: [(&str, Step); 10] = [
     ("fetch-batch", Steps::fetch_batch),
     ("chain-of-one", Steps::chain_of_one),
+    ("table-of-three", Steps::table_of_three),
     ("walk-three", Steps::walk_three),
     ("walk-indirect", Steps::walk_indirect),
     ("translate", Steps::translate),
@@ -111,6 +112,18 @@ impl Steps {
         for number in 0..BATCH as u64 {
             let first = Desc::new(black_box(memory::buffer(number)));
             black_box(chain::one(&translator, first, Access::Read));
+        }
+        Ok(())
+    }
+
+    /// Chains of three descriptors in a table of their own, as most are that are longer.
+    fn table_of_three(&mut self) -> Result<()> {
+        let mut translator = Translator::guessing(AddressMap::new(&self.one, false), 0);
+        let scratch = &mut self.scratch;
+        for _ in 0..BATCH {
+            let first = Desc::new(black_box(memory::indirect(TABLE)));
+            let taken = chain::table(&self.memory, &mut translator, first, Access::Read, scratch);
+            black_box(taken).ok_or(Error::BadRing)?;
         }
         Ok(())
     }
