@@ -169,8 +169,8 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
             room = room.wrapping_sub(1);
             let used = segment.len.min(rest);
             rest = rest.wrapping_sub(used);
-            // CAST: not above a length of 32 bits.
-            Some(used as u32)
+            // Not above a length of 32 bits: it fits.
+            u32::try_from(used).ok()
         };
         let count = self
             .batch
