@@ -19,7 +19,7 @@ use vhost_load::vring::{Vring, RX, TX};
 use vhost_load::worker::Worker;
 use vhost_uapi::{features, netdev, MemoryRegion, PacketSocket, VhostNet, VringAddr};
 
-use crate::patience::{is_slow, scaled, wait_for};
+use crate::patience::{is_slow, wait_for};
 use crate::pump::{shape, Pump, Side};
 use crate::report::{Report, Test};
 use crate::rig::region;
@@ -70,6 +70,9 @@ pub struct Options {
 const LONG_WINDOW: u32 = 3_000_000;
 /// A stop may take so long, in the time of a machine whose CPUs are its own: `scripts/vm --icount`.
 const ALLOWED: Duration = Duration::from_millis(100);
+/// The same on a debug kernel, where a run of the worker that moves as many packets as one may takes half a second: less than
+/// the window.
+const ALLOWED_SLOW: Duration = Duration::from_millis(2500);
 const ROUNDS: usize = 2;
 
 const FEATURES: u64 =
@@ -125,9 +128,10 @@ fn timed(case: Case<'_>) -> Result<()> {
     let rounds = if case.kthread || is_slow() { 1 } else { ROUNDS };
     let times: Result<Vec<Duration>> = (0..rounds).map(|_| scenario(case)).collect();
     let times = times?;
+    let allowed = if is_slow() { ALLOWED_SLOW } else { ALLOWED };
     ensure!(
-        times.iter().all(|time| *time < scaled(ALLOWED)),
-        "it took {times:?}, where {ALLOWED:?} are allowed"
+        times.iter().all(|time| *time < allowed),
+        "it took {times:?}, where {allowed:?} are allowed"
     );
     Ok(())
 }
