@@ -42,6 +42,9 @@ pub struct RrOptions {
     /// Flows, each with a sequence of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub flows: u32,
+    /// Microseconds that the host sleeps before it answers a packet
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    pub think: u64,
     /// The others.
     #[command(flatten)]
     pub common: Options,
@@ -105,6 +108,15 @@ pub struct Options {
     /// nothing is left
     #[arg(long)]
     pub calls_on: bool,
+    /// When a call has come and calls are off, look on for US microseconds before anything else: a call that comes then was
+    /// under way, and is not one inside the handler
+    #[arg(
+        long,
+        value_name = "US",
+        default_value_t = 0,
+        conflicts_with = "calls_on"
+    )]
+    pub settle: u64,
     /// Packets or receive buffers in the ring at a time [default: what fits]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub buffers: Option<u32>,

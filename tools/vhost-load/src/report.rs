@@ -44,6 +44,8 @@ pub struct Report {
     pub handler_runs: u64,
     /// Calls that came while the handler of another was active, both rings.
     pub calls_inside: u64,
+    /// Calls that came while handlers settled, and were under way: both rings.
+    pub calls_under_way: u64,
     /// Kicks of the tx ring.
     pub tx_kicks: u64,
     /// Calls of the tx ring.
@@ -175,6 +177,7 @@ impl Report {
             polled_ns: polled.map(|(won, lost)| won + lost),
             handler_runs: rx_handler.runs + tx_handler.runs,
             calls_inside: rx_handler.calls_inside + tx_handler.calls_inside,
+            calls_under_way: rx_handler.calls_under_way + tx_handler.calls_under_way,
             tx_kicks: tx.kicks(),
             tx_calls: tx.calls(),
             tx_avail_idx: tx.queue.avail_idx(),

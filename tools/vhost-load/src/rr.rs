@@ -63,11 +63,12 @@ fn drive(plan: &Plan, options: &RrOptions, session: &mut Session, wire: &Wire) -
         at: injection.at / u64::from(options.flows),
         ..injection
     });
+    let think = Duration::from_micros(options.think);
     thread::scope(|scope| {
         let stopper = Stopper(&stop);
         let host = scope.spawn(|| {
             run::pin_peer(plan)?;
-            run::finding(wire.echo(injection, &stop))
+            run::finding(wire.echo(injection, think, &stop))
         });
         let answered = station.traffic(plan, &mut measured, None, || guest.run());
         drop(stopper);

@@ -76,6 +76,7 @@ pub fn open(plan: &Plan, mode: Mode) -> Result<Session> {
     let mut session = Session::open(&plan.session)?;
     for vring in [&mut session.rx, &mut session.tx] {
         vring.set_calls_on(plan.options.calls_on);
+        vring.set_settle(Duration::from_micros(plan.options.settle));
     }
     if let Some(cpu) = plan.options.worker_cpu {
         let worker = session

@@ -3,7 +3,7 @@
 //! A ring with its eventfds and the buffers behind it.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vhost_driver::{CallWhen, Gpa, Segment, Used, Virtqueue};
 use vhost_uapi::{wait_readable, EventFd};
 
@@ -38,10 +38,16 @@ pub struct Vring {
 pub struct Handler {
     /// Calls stay on while it is active.
     pub calls_on: bool,
+    /// When it has turned calls off it looks on for so long before it does anything else: a call that the device had decided
+    /// on before, but not made, comes meanwhile.
+    pub settle: Duration,
     /// How often it was begun by a call.
     pub runs: u64,
-    /// Calls that came while it was active.
+    /// Calls that came while it was active, but for those that were under way.
     pub calls_inside: u64,
+    /// Calls that came while it settled, one at most each time: the device may decide on one and make it later, but has to
+    /// look at the ring again for another one.
+    pub calls_under_way: u64,
 }
 
 impl Vring {
@@ -84,6 +90,11 @@ impl Vring {
         self.handler.calls_on = on;
     }
 
+    /// Has the handler of a call [settle](Handler::settle) for so long.
+    pub fn set_settle(&mut self, settle: Duration) {
+        self.handler.settle = settle;
+    }
+
     /// Shows the device what was added, and kicks it if it wants that.
     ///
     /// # Errors
@@ -122,29 +133,48 @@ impl Vring {
     /// Those of poll(2) and read(2).
     pub fn wait_call(&mut self, when: CallWhen, timeout: Duration) -> Result<(), Failure> {
         // What they announced shows in the look that follows.
-        let inside = self.call.take()?;
-        self.handler.calls_inside += inside;
-        self.calls += inside;
+        self.handler.calls_inside += self.take_calls()?;
         let waits = self.queue.enable_calls(when);
         let called = waits && wait_readable(&[self.call.as_fd()], timeout)?;
+        self.handler.runs += u64::from(called);
         if !self.handler.calls_on {
             self.queue.disable_calls();
+            return self.settle(called);
         }
         if called {
-            self.handler.runs += 1;
-            self.calls += self.call.take()?;
+            self.take_calls()?;
         }
         Ok(())
     }
 
-    /// Counts the calls that nobody waited for.
+    /// Calls were turned off. Takes those that came before, if the driver was called; settles, if it is to.
+    fn settle(&mut self, called: bool) -> Result<(), Failure> {
+        let settles = !self.handler.settle.is_zero();
+        if called || settles {
+            self.take_calls()?;
+        }
+        if settles {
+            let start = Instant::now();
+            while start.elapsed() < self.handler.settle {
+                std::hint::spin_loop();
+            }
+            let late = self.take_calls()?;
+            let under_way = late.min(1);
+            self.handler.calls_under_way += under_way;
+            self.handler.calls_inside += late - under_way;
+        }
+        Ok(())
+    }
+
+    /// Counts the calls that have come. Returns how many.
     ///
     /// # Errors
     ///
     /// Those of read(2).
-    pub fn take_calls(&mut self) -> Result<(), Failure> {
-        self.calls += self.call.take()?;
-        Ok(())
+    pub fn take_calls(&mut self) -> Result<u64, Failure> {
+        let calls = self.call.take()?;
+        self.calls += calls;
+        Ok(calls)
     }
 
     /// The device's complaints since the last look at them.

@@ -136,7 +136,12 @@ impl Wire {
     /// # Errors
     ///
     /// Those of recv(2) and send(2).
-    pub fn echo(&self, injection: Option<Injection>, stop: &AtomicBool) -> Result<(), Failure> {
+    pub fn echo(
+        &self,
+        injection: Option<Injection>,
+        think: Duration,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
         let mut packet = self.packet();
         let mut held: Option<Vec<u8>> = None;
         while !stop.load(Ordering::Relaxed) {
@@ -145,6 +150,9 @@ impl Wire {
                 continue;
             };
             let len = len.min(packet.len());
+            if !think.is_zero() {
+                std::thread::sleep(think);
+            }
             self.answer(&mut packet[..len], injection, &mut held)?;
         }
         Ok(())
