@@ -249,9 +249,7 @@ impl<T: CharDevice> FileOps<T> {
     unsafe extern "C" fn write(iocb: *mut bindings::kiocb, iter: *mut bindings::iov_iter) -> isize {
         // SAFETY: By the contract; both are valid during the call.
         let (data, mut from) = unsafe { (Self::data((*iocb).ki_filp), Source::new(iter)) };
-        let len = from.len();
-        let done = T::write(data, &mut from);
-        answer(done, len)
+        answer(T::write(data, &mut from), WRITE_MAX)
     }
 
     /// # Safety
@@ -284,9 +282,13 @@ impl<T: CharDevice> FileOps<T> {
     }
 }
 
-/// What `read(2)` and `write(2)` of at most `max` bytes answer.
+/// The most that `write(2)` answers, which may be more than was written: unlike
+/// a read's, no caller steps over it. C: `MAX_RW_COUNT`.
+const WRITE_MAX: usize = 0x7fff_f000;
+
+/// What `read(2)` and `write(2)` answer, a length of at most `max`.
 ///
-/// Callers trust both: they step over what a length says was there, and wait for
+/// Callers trust both: they step over what a read says was there, and wait for
 /// the answer that `EIOCBQUEUED` promises.
 fn answer(done: Result<usize>, max: usize) -> isize {
     match done {

@@ -59,12 +59,6 @@ impl<'a> Source<'a> {
         Self(unsafe { &mut *iter })
     }
 
-    /// Bytes that are left.
-    pub(super) fn len(&self) -> usize {
-        // SAFETY: The iterator is valid.
-        unsafe { bindings::vnr_iter_len(self.0) }
-    }
-
     /// Copies the next bytes to `to`; answers how many came. Sleeps.
     pub(crate) fn read(&mut self, to: &mut [u8]) -> usize {
         // SAFETY: `to` is valid for writing its length; by the invariant the
