@@ -104,6 +104,8 @@ impl Options {
 /// What devices did together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
+    /// When the last packet was there.
+    end: Option<Instant>,
     packets: u64,
     worker: Duration,
     kicks: u64,
@@ -112,16 +114,24 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, other: Self) {
+        self.end = self.end.max(other.end);
         self.packets += other.packets;
         self.worker += other.worker;
         self.kicks += other.kicks;
         self.calls += other.calls;
     }
 
+    /// How long it took from `start` until the last packet was there.
+    fn since(&self, start: Instant) -> Duration {
+        self.end
+            .map_or(Duration::ZERO, |end| end.saturating_duration_since(start))
+    }
+
     fn of(session: &mut Session, packets: u64, measured: &Measured) -> Result<Self> {
         session.rx.take_calls()?;
         session.tx.take_calls()?;
         Ok(Self {
+            end: None,
             packets,
             worker: measured.worker_cpu.unwrap_or_default(),
             kicks: session.rx.kicks() + session.tx.kicks(),
@@ -226,7 +236,7 @@ where
                 Err(err) => failure = failure.and(Err(err)),
             }
         }
-        failure.map(|()| (sum, start.elapsed()))
+        failure.map(|()| (sum, sum.since(start)))
     })
 }
 
@@ -239,8 +249,10 @@ fn sender(options: &Options, start: impl FnOnce() -> Result<()>) -> Result<Sum> 
     let mut measured = Measured::default();
     let name = session.device.backend.name().to_owned();
     finding(tx::drive(&plan, &mut session, &gate, &mut measured)?)?;
+    let end = Some(Instant::now());
     let packets = netdev::statistic(&name, "rx_packets")?;
-    Sum::of(&mut session, packets, &measured)
+    let sum = Sum::of(&mut session, packets, &measured)?;
+    Ok(Sum { end, ..sum })
 }
 
 fn finding(found: Result<(), String>) -> Result<()> {
@@ -260,6 +272,7 @@ fn pair(options: &Options, number: u32, start: &Start) -> Result<Sum> {
     let gate = Gate::new(receives.device.backend.rx_window(from.shape.size)?);
     start.wait()?;
 
+    let begin = Instant::now();
     let (mut sent, mut received) = (Measured::default(), Measured::default());
     let packets = thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -275,6 +288,8 @@ fn pair(options: &Options, number: u32, start: &Start) -> Result<Sum> {
     })?;
     let mut sum = Sum::of(&mut sends, packets, &sent)?;
     sum.add(Sum::of(&mut receives, 0, &received)?);
+    // After the last packet the receiver waits for more, and finds out late that none comes.
+    sum.end = Some(begin + received.elapsed);
     Ok(sum)
 }
 
@@ -326,6 +341,7 @@ impl Process {
             number.with_context(|| format!("a process gave no {key}"))
         };
         Ok(Sum {
+            end: Some(Instant::now()),
             packets: number("packets")?,
             worker: Duration::from_nanos(number("worker_cpu_ns")?),
             kicks: number("kicks")?,
@@ -354,5 +370,5 @@ fn processes(options: &Options) -> Result<(Sum, Duration)> {
     for process in all {
         sum.add(process.result()?);
     }
-    Ok((sum, start.elapsed()))
+    Ok((sum, sum.since(start)))
 }
