@@ -47,7 +47,13 @@ struct Legend<'a> {
 
 /// Draws the lines into a chart, whatever its axes are, and says which is which.
 macro_rules! series {
-    ($chart:expr, $lines:expr) => {
+    ($chart:expr, $legend:expr, $lines:expr) => {
+        $chart
+            .configure_mesh()
+            .x_desc($legend.x)
+            .y_desc($legend.y)
+            .light_line_style(WHITE)
+            .draw()?;
         for (policy, colour, points) in $lines {
             let style = colour.stroke_width(2);
             $chart
@@ -194,22 +200,10 @@ fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, legend: &Legend<'_>, lines: &
         .y_label_area_size(50);
     if legend.doubles {
         let mut chart = builder.build_cartesian_2d((1.0..64.0).log_scale().base(2.0), 0.0..top)?;
-        chart
-            .configure_mesh()
-            .x_desc(legend.x)
-            .y_desc(legend.y)
-            .light_line_style(WHITE)
-            .draw()?;
-        series!(chart, lines);
+        series!(chart, legend, lines);
     } else {
         let mut chart = builder.build_cartesian_2d(0.0..120.0, 0.0..top)?;
-        chart
-            .configure_mesh()
-            .x_desc(legend.x)
-            .y_desc(legend.y)
-            .light_line_style(WHITE)
-            .draw()?;
-        series!(chart, lines);
+        series!(chart, legend, lines);
     }
     Ok(())
 }
