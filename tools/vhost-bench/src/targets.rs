@@ -82,7 +82,14 @@ struct Measured<'a> {
     sections: &'a [Section],
 }
 
-impl Measured<'_> {
+impl<'a> Measured<'a> {
+    fn rows(&self, section: &'static str) -> impl Iterator<Item = &'a crate::sections::Row> + 'a {
+        let sections = self.sections.iter();
+        sections
+            .filter(move |known| known.name == section)
+            .flat_map(|known| &known.rows)
+    }
+
     fn pair(&self, section: &str, title: &str, case: &str) -> Option<&Pair> {
         let mut sections = self.sections.iter();
         let section = sections.find(|known| known.name == section)?;
@@ -156,12 +163,8 @@ fn against_c(
 /// No more kicks and calls than C's, and with a window of 50 us no more than with none.
 #[expect(clippy::float_arithmetic, reason = "a tolerance")]
 fn notifications(measured: &Measured<'_>) -> Vec<Target> {
-    let sections = measured.sections.iter();
-    let cases = sections
-        .filter(|section| section.name == "notify")
-        .flat_map(|section| &section.rows);
     let mut targets = Vec::new();
-    for row in cases {
+    for row in measured.rows("notify") {
         let case = row.case.as_str();
         for title in ["kicks", "calls"] {
             let of = |driver, case: &str| measured.median(driver, "notify", title, case);
@@ -186,12 +189,8 @@ fn notifications(measured: &Measured<'_>) -> Vec<Target> {
 }
 
 fn devices(measured: &Measured<'_>) -> Vec<Target> {
-    let sections = measured.sections.iter();
-    let cases = sections
-        .filter(|section| section.name == "devices")
-        .flat_map(|section| &section.rows);
     let mut targets = Vec::new();
-    for row in cases {
+    for row in measured.rows("devices") {
         let case = row.case.as_str();
         let of = |driver, title| measured.median(driver, "devices", title, case);
         let memory = of(Driver::Ours, "with an owner, KiB").zip(Some(DEVICE));
