@@ -29,6 +29,30 @@ pub(crate) fn is_slow() -> bool {
     factor() > 1
 }
 
+/// A limit in time that was not held.
+#[derive(Debug)]
+pub(crate) struct OverLimit(String);
+
+impl std::fmt::Display for OverLimit {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OverLimit {}
+
+/// Holds to a limit that means something on the stock kernel only: on another one the test is skipped that fails by it.
+///
+/// # Errors
+///
+/// It is not held: then `otherwise` says what was found.
+pub(crate) fn limit(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
+    if !holds {
+        return Err(OverLimit(otherwise()).into());
+    }
+    Ok(())
+}
+
 fn factor() -> u32 {
     static FACTOR: OnceLock<u32> = OnceLock::new();
     *FACTOR.get_or_init(|| {
