@@ -368,8 +368,8 @@ impl Sums {
     /// a few rounds, which say nothing.
     fn memory(&self) -> Option<Result<()>> {
         const SAMPLES: usize = 8;
-        /// A page lost in each round of an hour is more, and what the kernel keeps for itself less.
-        const SLACK: u64 = 8 << 10;
+        /// A page lost in each round of an hour is more. What the kernel keeps for itself comes and goes by half of it.
+        const SLACK: u64 = 32 << 10;
         if self.memory.len() < SAMPLES {
             return None;
         }
