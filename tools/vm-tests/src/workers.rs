@@ -58,7 +58,7 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
             cgroup::full,
         ),
         ("owners killed at any moment: no worker is left", killed),
-        ("the memory of a killed owner goes with the device", memory),
+        ("the memory of a killed owner goes with its devices", memory),
     ];
     let mut tests = Vec::new();
     for (kind, name) in KINDS {
@@ -237,7 +237,7 @@ fn killed(node: &Path, kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// An owner with much memory is killed while another process has the device; then that one closes it.
+/// An owner of two devices, with much memory, is killed while another process has one of them; then that one closes it.
 fn memory(node: &Path, kind: Kind) -> Result<()> {
     let used = || -> Result<u64> {
         let text = fs::read_to_string("/proc/vmstat")?;

@@ -59,6 +59,7 @@ pub fn run(node: &Path, only: &str, report: &mut Report) {
         Test::new("they are logged when they are returned", || logged(node)),
         Test::new("an interface that is down refuses them", || refused(node)),
         Test::new("a receiver that does not read holds them", || unread(node)),
+        Test::new("one that is mirrored is returned once", || mirrored(node)),
     ];
     if owner::is_ours(node) {
         // C waits for ever, or returns copies too early.
@@ -383,6 +384,35 @@ fn unread(node: &Path) -> Result<()> {
         );
     }
     rig.expect_used(TX, 200)
+}
+
+/// A copy of a packet counted as another one, and took the device away from the first (CVE-2026-74310).
+fn mirrored(node: &Path) -> Result<()> {
+    let rig = Rig::new(&options(node, TAP))?;
+    let hold = Hold::new()?;
+    qdisc("add", &["clsact"])?;
+    let mirror = ["filter", "add", "dev", HOLD, "egress", "matchall", "action"];
+    let to = ["mirred", "egress", "mirror", "dev", WIRE];
+    let result = run_command("tc", &[&mirror[..], &to].concat()).and_then(|_| {
+        let before = rig.counters()?;
+        offer(&rig, 0, 200, LONG)?;
+        // Both have a copy by now.
+        rig.expect_used(TX, 200)?;
+        for at in 0..200 {
+            rig.expect_entry(TX, at, (at, 0))?;
+        }
+        drop(hold);
+        rig.expect_quiet()?;
+        ensure!(rig.ring(TX).used_idx() == 200, "some came back again");
+        let after = rig.counters()?;
+        after.expect(&before, TX, "packets", 200)?;
+        after.expect_more(&before, TX, "zerocopy-errors")?;
+        after.expect(&before, TX, "zerocopy-in-flight", 0)
+    });
+    qdisc("del", &["clsact"])?;
+    result?;
+    rig.vhost().set_backend(TX, None)?;
+    Ok(())
 }
 
 fn drain(wire: &PacketSocket) -> Result<()> {

@@ -25,7 +25,7 @@ const PAGE_SIZE: usize = 4096;
 pub enum Role {
     /// Becomes the owner and ceases to be it, for ever.
     Cycle,
-    /// Becomes the owner, with much memory.
+    /// Becomes the owner, of another device too, with much memory.
     Large,
     /// Tries to become the owner at its user's limit of processes, and says what came of it.
     Limited,
@@ -69,6 +69,9 @@ pub fn main(role: Role, kind: u8) -> Result<()> {
         }
         Role::Large => {
             vhost.set_owner()?;
+            let second = VhostNet::open("/proc/self/fd/0".as_ref(), true)?;
+            second.set_fork_from_owner(kind)?;
+            second.set_owner()?;
             let mut ballast = vec![0_u8; PAGES as usize * PAGE_SIZE]; // CAST: Widens.
             for page in ballast.chunks_mut(PAGE_SIZE) {
                 page[0] = 1;
