@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, clients, counters, dirty_log, disturbed, found, hostile, iotlb, parameters, polling,
-    published, races, stop, stuck, toggles, windows, workers, zerocopy,
+    arrays, clients, counters, dirty_log, disturbed, faults, found, hostile, iotlb, parameters,
+    polling, published, races, stop, stuck, toggles, windows, workers, zerocopy,
 };
 
 /// Tests of a vhost-net driver
@@ -60,6 +60,8 @@ enum Command {
     Toggles,
     /// Faults that were found once
     Found,
+    /// Faults that others had
+    Faults,
     /// What the module's parameters change: prints it, to be compared
     Parameters {
         /// Entries that an address map keeps, if that is to be seen
@@ -175,6 +177,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::PollingProcess { role, path } => polling::main(*role, path).map(|()| true),
         Command::Toggles => suite("toggles", &|report| toggles::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
+        Command::Faults => suite("faults", &|report| faults::run(node, only, report)),
         Command::DirtyLog => suite("dirty-log", &|report| dirty_log::run(node, only, report)),
         Command::Iotlb => suite("iotlb", &|report| iotlb::run(node, only, report)),
         Command::Races(options) => suite("races", &|report| {

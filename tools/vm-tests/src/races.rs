@@ -19,12 +19,13 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use clap::ValueEnum;
 
-use self::left::{kernel_memory, Clean};
+use self::left::Clean;
 use self::round::{Done, Place};
 use crate::dice::Dice;
 use crate::patience::scaled;
 use crate::report::Report;
 
+pub(crate) use left::kernel_memory;
 pub use owner::owner;
 
 /// What is done to a device.

@@ -3,6 +3,7 @@
 //! Everything that stops a device, under traffic and in the middle of a busy-polling window.
 
 mod killed;
+mod paused;
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -25,6 +26,7 @@ use crate::report::{Report, Test};
 use crate::rig::region;
 
 pub use killed::{holder, owner, OwnerArgs};
+pub(crate) use paused::{paused, Pause};
 
 /// What stops a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

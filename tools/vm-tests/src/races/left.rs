@@ -83,7 +83,7 @@ impl Clean {
 }
 
 /// KiB that neither processes nor the page cache have: what the kernel has, and what it lost.
-pub(super) fn kernel_memory() -> Result<u64> {
+pub(crate) fn kernel_memory() -> Result<u64> {
     fs::write("/proc/sys/vm/drop_caches", "3")?;
     let get = |key| number("/proc/meminfo", key);
     let others = ["MemFree:", "Cached:", "Buffers:", "AnonPages:"].map(get);

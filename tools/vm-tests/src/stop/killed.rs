@@ -52,14 +52,25 @@ pub(super) fn kill_owner(case: Case<'_>) -> Result<Duration> {
 }
 
 /// A process that owns a device with traffic.
-struct Owner {
+pub(super) struct Owner {
     child: Child,
     worker: String,
     holder: Pid,
 }
 
 impl Owner {
-    fn start(case: Case<'_>) -> Result<Self> {
+    pub(super) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32) // CAST: The kernel's own type.
+    }
+
+    /// Kills it, and who has its tap.
+    pub(super) fn end(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(kill(self.holder, Signal::SIGKILL)?)
+    }
+
+    pub(super) fn start(case: Case<'_>) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("owner").arg("--node").arg(case.node);
         command.arg("--window").arg(case.window.to_string());
