@@ -2,8 +2,11 @@
 
 //! Ways in which vhost-net, or who it hands packets to, went wrong once in other hands. Each test says what is right.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{bail, ensure, Context, Result};
 use vhost_load::frame::{Found, Shape, Stamp};
@@ -14,13 +17,15 @@ use vhost_uapi::{features, netdev, PacketSocket, XdpAction, XdpLink};
 use crate::found::ip;
 use crate::patience::wait_for;
 use crate::races::kernel_memory;
-use crate::raw_ring::{Desc, WRITE};
+use crate::raw_ring::Desc;
 use crate::report::{Report, Test};
 use crate::rig::{Rig, BUFFER, FRAME, HEADER, PACKET};
 use crate::stop::{paused, Pause};
 
 /// Entries of a ring.
 const RING: u16 = 16;
+/// Frames that the ring of a tap holds.
+const QUEUE: u64 = 64;
 
 /// Runs the tests whose names contain `only`. Cgroups are below `/sys/fs/cgroup`, a cgroup2 file system.
 pub fn run(node: &Path, only: &str, report: &mut Report) {
@@ -142,70 +147,82 @@ impl Drop for Veth {
     }
 }
 
+/// Who fills the ring of a tap.
+struct Host<'a> {
+    tap: &'a str,
+    wire: PacketSocket,
+    shape: Shape,
+    veth: Option<Veth>,
+}
+
+impl<'a> Host<'a> {
+    fn new(tap: &'a str, xdp: bool) -> Result<Self> {
+        let veth = if xdp { Some(Veth::new(tap)?) } else { None };
+        let shape = Shape::plain(FRAME as usize).reversed(); // CAST: 64.
+        let [_, far] = Veth::ENDS;
+        let ifindex = netdev::index(if xdp { far } else { tap })?;
+        let wire = PacketSocket::open(ifindex, shape.protocol())?;
+        Ok(Self {
+            tap,
+            wire,
+            shape,
+            veth,
+        })
+    }
+
+    /// Sends the frames from this number on until the ring is full; answers the first number that had no room.
+    fn fill(&self, from: u64) -> Result<u64> {
+        let dropped = || netdev::statistic(self.tap, "tx_dropped");
+        let before = dropped()?;
+        let mut frame = Vec::new();
+        for sequence in from..from + 4 * QUEUE {
+            self.shape.write(Stamp { flow: 0, sequence }, &mut frame);
+            let packet = [&[0; PacketSocket::HEADER_SIZE], &frame[..]].concat();
+            let sent = self.wire.send(&packet)?;
+            if self.veth.is_some() {
+                // The next one would be in one batch with it, of which one drop is counted.
+                sleep(Duration::from_millis(1));
+            }
+            if dropped()? > before {
+                return Ok(sequence);
+            }
+            ensure!(sent, "{} refuses a frame, and does not count it", self.tap);
+        }
+        bail!("{} is never full", self.tap)
+    }
+}
+
 /// Frames that were taken in advance did not go back where there was no room any more, were not counted, and were freed as
 /// what they were not.
 fn full_ring(node: &Path, xdp: bool) -> Result<()> {
-    const QUEUE: u64 = 64;
     /// So many chains take one packet.
     const PIECES: u16 = 4;
     let rig = Rig::detached(&options(node, 1 << features::MRG_RXBUF))?;
     let tap = rig.session.device.backend.name();
     ip(&["link", "set", tap, "txqueuelen", &QUEUE.to_string()])?;
-    let veth = if xdp { Some(Veth::new(tap)?) } else { None };
-    let shape = Shape::plain(FRAME as usize).reversed(); // CAST: 64.
-    let wire = match &veth {
-        Some(_) => PacketSocket::open(netdev::index(Veth::ENDS[1])?, shape.protocol())?,
-        None => PacketSocket::open(netdev::index(tap)?, shape.protocol())?,
-    };
-    let dropped = || Ok::<_, anyhow::Error>(netdev::statistic(tap, "tx_dropped")?);
-    // Sends frames until the ring is full; says how many it has had since the start.
-    let fill = |from: u64| -> Result<u64> {
-        let (before, mut frame) = (dropped()?, Vec::new());
-        for sequence in from.. {
-            shape.write(Stamp { flow: 0, sequence }, &mut frame);
-            let sent = wire.send(&[&[0; PacketSocket::HEADER_SIZE], &frame[..]].concat())?;
-            // Those that XDP takes arrive a little later.
-            if xdp {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-            if dropped()? > before {
-                return Ok(sequence);
-            }
-            ensure!(sent, "{tap} refuses a frame, and does not count it");
-            ensure!(sequence < from + 4 * QUEUE, "{tap} is never full");
-        }
-        bail!("there are no more numbers")
-    };
-
-    let attach = || {
-        rig.vhost()
-            .set_backend(RX, Some(rig.session.device.backend.as_fd()))
-    };
-    let full = fill(0)?;
+    let host = Host::new(tap, xdp)?;
+    let full = host.fill(0)?;
     ensure!(
         full == QUEUE,
         "{tap} has room for {full} frames, not {QUEUE}"
     );
     for slot in 0..RING {
         let len = PACKET.div_ceil(u32::from(PIECES));
-        let (addr, flags, next) = (rig.buffer(RX, slot), WRITE, 0);
         rig.ring(RX).desc(
             slot,
             Desc {
-                addr,
                 len,
-                flags,
-                next,
+                ..rig.whole(RX, slot)
             },
         );
         rig.ring(RX).avail(slot, slot);
     }
     rig.ring(RX).publish(RING);
     let before = rig.counters()?;
-    attach()?;
+    attach(&rig)?;
     rig.expect_used(RX, RING)?;
     rig.flush()?;
-    let end = fill(full)?;
+    let end = host.fill(full)?;
     ensure!(end > full, "the worker has taken nothing in advance");
     rig.vhost().set_backend(RX, None)?;
 
@@ -213,17 +230,16 @@ fn full_ring(node: &Path, xdp: bool) -> Result<()> {
     let lost = end - full - delivered;
     ensure!(lost > 0, "there is room for what was taken");
     rig.counters()?.expect(&before, RX, "drop-stop", lost)?;
-    drop(veth);
-    receive_rest(&rig, &shape, delivered + lost..end, &attach)
+    receive_rest(&rig, &host.shape, delivered + lost..end)
+}
+
+fn attach(rig: &Rig) -> Result<()> {
+    let backend = rig.session.device.backend.as_fd();
+    Ok(rig.vhost().set_backend(RX, Some(backend))?)
 }
 
 /// What is in the tap's ring arrives, in order, and nothing else.
-fn receive_rest(
-    rig: &Rig,
-    shape: &Shape,
-    wanted: std::ops::Range<u64>,
-    attach: &dyn Fn() -> vhost_uapi::Result,
-) -> Result<()> {
+fn receive_rest(rig: &Rig, shape: &Shape, wanted: Range<u64>) -> Result<()> {
     let ring = rig.ring(RX);
     let layout = rig.session.rx.queue.layout();
     rig.session
@@ -235,7 +251,7 @@ fn receive_rest(
         ring.publish(at + 1);
     };
     (at..at + RING).for_each(offer);
-    attach()?;
+    attach(rig)?;
     for sequence in wanted {
         rig.expect_used_reached(RX, at)?;
         let mut packet = [0; PACKET as usize]; // CAST: 76.
