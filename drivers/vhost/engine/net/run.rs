@@ -30,6 +30,7 @@ use super::super::translate::Translator;
 use super::header;
 use super::Env;
 use super::Outcome;
+use core::mem;
 
 /// One run of one vring.
 pub(super) struct Run<'r, 'a, M, H> {
@@ -41,6 +42,8 @@ pub(super) struct Run<'r, 'a, M, H> {
     pub(super) batch: Batch,
     pub(super) budget: Budget,
     translator: Translator<'a>,
+    /// Packets moved, and their bytes, that are not counted yet.
+    moved: [u64; 2],
 }
 
 impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
@@ -63,6 +66,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
             batch: Batch::new(ahead),
             budget: Budget::new(),
             translator,
+            moved: [0; 2],
         }
     }
 
@@ -239,6 +243,28 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         self.batch.merge(self.scratch, chains);
     }
 
+    /// Notes that a packet of `len` bytes is moved, which is counted when its
+    /// chains are published.
+    #[inline]
+    pub(super) fn moved(&mut self, len: usize) {
+        if !H::COUNTS {
+            return;
+        }
+        let [packets, all_bytes] = &mut self.moved;
+        *packets = packets.wrapping_add(1);
+        *all_bytes = all_bytes.wrapping_add(bytes(len));
+    }
+
+    /// Counts what was moved since the last time.
+    #[inline]
+    fn count_moved(&mut self) {
+        if H::COUNTS {
+            let [packets, all_bytes] = mem::take(&mut self.moved);
+            self.host.count(Counter::Packets, packets);
+            self.host.count(Counter::Bytes, all_bytes);
+        }
+    }
+
     /// Whether enough chains are taken to be returned.
     #[inline]
     pub(super) fn is_batch_full(&self) -> bool {
@@ -279,6 +305,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
 
     /// Returns the taken chains and calls the driver if it wants that.
     pub(super) fn publish(&mut self) -> Result {
+        self.count_moved();
         let wanted = self.batch.publish(self.queue, self.mem, self.scratch)?;
         match wanted {
             Some(true) => {

@@ -249,8 +249,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     #[inline]
     fn received(&mut self, len: usize) {
         self.interrupted = false;
-        self.run.host.bump(Counter::Packets);
-        self.run.host.count(Counter::Bytes, bytes(len));
+        self.run.moved(len);
     }
 
     /// Receives the next packet, of `len` bytes without its header, into as many

@@ -462,5 +462,11 @@ proptest! {
             prop_assert_eq!(bytes, packet(*len, *i as u8, buffers));
         }
         prop_assert_eq!(parts.next(), None);
+        let arrived = offered.iter().map(|(_, len)| *len as u64);
+        let arrived: Vec<_> = arrived.filter(|len| fits(&(*len as usize))).collect();
+        prop_assert_eq!(
+            (rig.host.counters.packets, rig.host.counters.bytes),
+            (arrived.len() as u64, arrived.iter().sum())
+        );
     }
 }

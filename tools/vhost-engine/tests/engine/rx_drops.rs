@@ -222,6 +222,10 @@ fn broken(features: u64, error: Error, bad: impl Fn(&mut Rig<'_, '_>)) {
     }
     assert_eq!(socket.packets.len(), 2, "it stays on the socket");
     assert_eq!(rig.driver.collect(), [(0, 72)]);
+    assert_eq!(
+        (rig.host.counters.packets, rig.host.counters.bytes),
+        (1, 60)
+    );
 }
 
 #[test]
