@@ -177,6 +177,35 @@ fn a_ring_over_the_end_of_the_address_space_is_broken() {
     assert_eq!(found.err(), Some(Error::BadRing));
 }
 
+#[test]
+fn a_ring_that_moves_or_grows_is_looked_up_anew() {
+    let world = arena(8);
+    let ring = Scattered::new(&world, 0x4000, &[0x1000], 0);
+    let (pieces, overlap) = map(&ring.pieces);
+    let map = AddressMap::new(&pieces, overlap);
+    let mut queue = ring.queue(0);
+    let Place {
+        desc, avail, used, ..
+    } = ring.place;
+    let hole = |iova, access| {
+        let iova = Iova(iova);
+        Some(Error::Unmapped { iova, access })
+    };
+    let end = ring.place.end();
+    let look = |queue: &SplitQueue| Mapped::new(&world.0, map, queue).err();
+    assert_eq!(look(&queue), None);
+    queue.set_addresses(end, avail, used);
+    assert_eq!(look(&queue), hole(end, Access::Read));
+    queue.set_addresses(desc, end - 2, used);
+    assert_eq!(look(&queue), hole(end, Access::Read));
+    queue.set_addresses(desc, avail, end - 4);
+    assert_eq!(look(&queue), hole(end, Access::Write));
+    queue.set_addresses(desc, avail, used);
+    assert_eq!(look(&queue), None);
+    queue.set_num(16);
+    assert_eq!(look(&queue), hole(end, Access::Write));
+}
+
 /// Heads are those that the model reads byte by byte.
 fn reads(
     mem: &Arena<'_>,
