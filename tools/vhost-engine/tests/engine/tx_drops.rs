@@ -46,6 +46,29 @@ fn a_batch_that_fails_is_lost_but_its_heads_are_returned() {
     );
 }
 
+/// Frames of less than an Ethernet header: a tap drops them, and says nothing of a batch.
+#[test]
+fn frames_of_1_to_13_bytes_go_with_their_batch_and_their_heads_return() {
+    for batch in [0, 64] {
+        let world = arena(64);
+        let mut rig = Rig::new(&world, V1);
+        let one = |len: u32| {
+            let at = GPA + 2048 * u64::from(len);
+            rig.driver.add(&[out(at, len)]);
+            frame(&rig, at, len, len as u8)
+        };
+        let frames: Vec<_> = (12 + 1..=12 + 14).map(one).collect();
+        let mut socket = socket(&world, batch);
+        assert_eq!(rig.tx(&mut socket), Outcome::WaitKick);
+        assert_eq!(socket.sent, frames, "each whole, in its order");
+        assert_eq!(socket.submits, usize::from(batch > 0));
+        let heads: Vec<_> = (0..14).map(|head| (head, 0)).collect();
+        assert_eq!(rig.driver.collect(), heads);
+        let counters = &rig.host.counters;
+        assert_eq!((counters.packets, counters.bytes), (14, (1..=14).sum()));
+    }
+}
+
 /// Runs one bad chain between two good frames. Answers what was counted.
 fn poison(features: u64, batch: usize, bad: impl Fn(&mut Rig<'_, '_>)) -> [u64; 6] {
     let world = arena(64);
