@@ -87,11 +87,16 @@ impl<'a> Arena<'a> {
     /// Writes as the driver.
     pub fn poke(&self, addr: u64, data: &[u8]) {
         let at = (addr - BASE) as usize;
-        self.bytes.borrow_mut()[at..at + data.len()].copy_from_slice(data);
+        self.with_bytes(|bytes| bytes[at..at + data.len()].copy_from_slice(data));
     }
 
     pub fn poke_u16(&self, addr: u64, value: u16) {
         self.poke(addr, &value.to_le_bytes());
+    }
+
+    /// Shows the driver all bytes, from [`BASE`] on.
+    pub fn with_bytes(&self, act: impl FnOnce(&mut [u8])) {
+        act(&mut self.bytes.borrow_mut());
     }
 
     pub fn forget_touches(&self) {

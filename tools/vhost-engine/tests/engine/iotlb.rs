@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use vhost_engine::engine::error::{Access, Error};
 use vhost_engine::engine::iotlb::*;
 
+use crate::iotlb_model::{Entry, Kept};
 use crate::rig::cases;
 
 fn sorted(ranges: impl IntoIterator<Item = Range>) -> (Vec<Range>, bool) {
@@ -141,9 +142,6 @@ proptest! {
     }
 }
 
-/// The entries of an IOTLB as the model has them, in the order in which they came.
-type Kept = Vec<(u64, u64, u64)>;
-
 fn iotlb(limit: usize) -> Iotlb<Vec<Range>> {
     Iotlb::new(Vec::new(), limit)
 }
@@ -199,7 +197,6 @@ fn invalidation_takes_whole_entries() {
 proptest! {
     #![proptest_config(cases(1000))]
 
-    /// The model is a list: the newest at its end, all looked at.
     #[test]
     fn an_iotlb_is_a_list_with_a_limit(
         limit in 1_usize..12,
@@ -207,31 +204,24 @@ proptest! {
         asked in prop::collection::vec((0_u64..380, 0_u64..40), 1..20),
     ) {
         let mut real = iotlb(limit);
-        let mut model = Kept::new();
+        let mut model = Kept::new(limit);
         for (serial, (start, more, what)) in (0_u64..).zip(steps) {
             let last = start + more;
             if what == 0 {
                 real.remove(start, last);
-                model.retain(|entry| entry.0 > last || start > entry.1);
+                model.remove(start, last);
             } else {
                 add(&mut real, start, last, serial);
-                if model.len() == limit {
-                    model.remove(0);
-                }
-                model.push((start, last, serial));
+                model.add(Entry { start, last, uva: serial, access: ACCESS_BOTH });
             }
             let map = real.map();
-            prop_assert_eq!(map.ranges().len(), model.len());
+            prop_assert_eq!(map.ranges().len(), model.entries.len());
             for (addr, more) in &asked {
                 let last = addr + more;
-                let hits = model.iter().filter(|entry| entry.0 <= last && *addr <= entry.1);
-                let wanted = hits.min_by_key(|entry| entry.0).map(|entry| entry.2);
+                let wanted = model.find(*addr, last).map(|entry| entry.uva);
                 prop_assert_eq!(map.find(*addr, last).map(Range::uva), wanted);
             }
-            let meet = model.iter().enumerate().any(|(i, a)| {
-                model.iter().enumerate().any(|(j, b)| i != j && a.0 <= b.1 && b.0 <= a.1)
-            });
-            prop_assert_eq!(map.overlaps(), meet);
+            prop_assert_eq!(map.overlaps(), model.overlaps());
         }
     }
 }

@@ -3,8 +3,8 @@
 //! Tests of the engine: one file for each of its files, the spec's "MUST"s for
 //! a device in `spec.rs`, and hostile guests in `hostile.rs`.
 //!
-//! `arena.rs`, `model.rs`, `in_order_model.rs` and `mocks.rs` are the world
-//! around it. The drivers of the models are written from virtio 1.3 and take
+//! `arena.rs`, `model.rs`, `in_order_model.rs`, `iotlb_model.rs` and `mocks.rs`
+//! are the world around it. The drivers of the models are written from virtio 1.3 and take
 //! nothing from the engine.
 
 #![allow(
@@ -22,6 +22,7 @@
 
 mod arena;
 mod in_order_model;
+mod iotlb_model;
 mod mocks;
 mod model;
 mod rig;
