@@ -4,6 +4,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 KDIR ?=
+TIME ?= 600
 
 .PHONY: help
 help: ## Show this list
@@ -32,6 +33,10 @@ test-long: ## What takes longer: lint proved by planted violations, and all else
 .PHONY: bench
 bench: ## What a packet costs in instructions, C's driver and ours side by side; scripts/bench --quick is shorter
 	@scripts/bench
+
+.PHONY: fuzz
+fuzz: ## Hostile drivers and owners made of bytes, against the engine: TIME=600 seconds; goes on where it ended
+	@scripts/fuzz --seconds "$(TIME)"
 
 .PHONY: lint
 lint: ## The house rules: formatting, clippy, unsafe, panic paths, floors, style of C and shell
