@@ -76,8 +76,6 @@ pub(crate) struct Worker<W: Work> {
     flush_lock: Mutex<()>,
     #[pin]
     flushed: CondVar,
-    #[pin]
-    scratch: Mutex<KBox<Scratch>>,
 }
 
 impl<W: Work> Worker<W> {
@@ -87,7 +85,6 @@ impl<W: Work> Worker<W> {
     ///
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        let scratch = user_memory::new_scratch()?;
         let owner = Process::current()?;
 
         Arc::pin_init(
@@ -102,7 +99,6 @@ impl<W: Work> Worker<W> {
                 served: Atomic::new(0),
                 flush_lock <- new_mutex!((), "Worker::flush_lock"),
                 flushed <- new_condvar!("Worker::flushed"),
-                scratch <- new_mutex!(scratch, "Worker::scratch"),
             }),
             GFP_KERNEL,
         )
@@ -118,7 +114,8 @@ impl<W: Work> Worker<W> {
     /// `ENOMEM` for whatever reason there is no thread, as in C.
     pub(crate) fn start(self: &Arc<Self>, kind: Kind, mm: &OwnerMm) -> Result<Task<Self>> {
         let name = CString::try_from_fmt(fmt!("vhost-{}", owner::current_tid()))?;
-        Task::start(self.clone(), kind, mm, &name).map_err(|_| ENOMEM)
+        let scratch = user_memory::new_scratch()?;
+        Task::start(self.clone(), scratch, kind, mm, &name).map_err(|_| ENOMEM)
     }
 
     /// Ends the thread. Sleeps until it is gone; work that is left is dropped.
@@ -203,7 +200,7 @@ impl<W: Work> Worker<W> {
 
     /// Runs what is pending; `false` if nothing is.
     #[inline]
-    fn run_pending(&self, memory: OwnerMemory) -> bool {
+    fn run_pending(&self, memory: OwnerMemory, scratch: &mut Scratch) -> bool {
         // Before the list is taken: see the top of this file.
         let ticket = atomic::load_acquire(&self.drawn);
         if self.list.is_empty() && !self.owes_flush() {
@@ -211,29 +208,27 @@ impl<W: Work> Worker<W> {
             atomic::store(&self.slept, 1);
             return false;
         }
-        self.run_listed(ticket, memory);
+        self.run_listed(ticket, memory, scratch);
         true
     }
 
     /// Runs what is in the list, then serves the tickets up to `ticket`. On a
     /// stack of its own: a pass that finds nothing costs nothing of it.
     #[inline(never)]
-    fn run_listed(&self, ticket: u64, memory: OwnerMemory) {
+    fn run_listed(&self, ticket: u64, memory: OwnerMemory, scratch: &mut Scratch) {
         task::set_running();
 
-        let mut scratch = self.scratch.lock();
         for mut item in self.list.take() {
             let mut bits = item.take();
 
             while bits != 0 {
                 let rest = bits & bits.wrapping_sub(1);
 
-                W::run(item.borrow(), self, bits & !rest, memory, &mut scratch);
+                W::run(item.borrow(), self, bits & !rest, memory, scratch);
                 clock::cond_resched();
                 bits = rest;
             }
         }
-        drop(scratch);
 
         if atomic::load(&self.served) < ticket {
             self.serve(ticket);
@@ -260,14 +255,16 @@ impl<W: Work> Worker<W> {
 }
 
 impl<W: Work> Runner for Worker<W> {
+    type Room = KBox<Scratch>;
+
     // A wake-up before the thread is there finds none to wake; but what was
     // queued for it is found by the look at the list that follows.
     fn thread(&self) -> &TaskSlot {
         &self.thread
     }
 
-    fn pass(&self, memory: OwnerMemory) -> bool {
-        self.run_pending(memory)
+    fn pass(&self, memory: OwnerMemory, scratch: &mut KBox<Scratch>) -> bool {
+        self.run_pending(memory, scratch)
     }
 
     fn killed(&self) {

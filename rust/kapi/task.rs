@@ -10,6 +10,7 @@ use super::module::ModuleRef;
 use super::owner::OwnerMemory;
 use super::owner::OwnerMm;
 use crate::bindings;
+use core::cell::UnsafeCell;
 use core::ptr;
 use core::ptr::NonNull;
 use kernel::current;
@@ -25,6 +26,9 @@ use kernel::task;
 
 /// What a thread does.
 pub(crate) trait Runner: Send + Sync + 'static {
+    /// What the thread has to itself.
+    type Room: Send;
+
     /// Where the thread is put, before its first pass.
     fn thread(&self) -> &TaskSlot;
 
@@ -34,7 +38,7 @@ pub(crate) trait Runner: Send + Sync + 'static {
     /// `TASK_INTERRUPTIBLE`: a wake-up that comes after the look is not lost.
     /// If there is work, [`set_running`] comes first. After `false` the thread
     /// sleeps until it is woken.
-    fn pass(&self, memory: OwnerMemory) -> bool;
+    fn pass(&self, memory: OwnerMemory, room: &mut Self::Room) -> bool;
 
     /// The owner was killed: the thread ends when this returns. It may not wait
     /// for the owner, of which no signal frees it any more.
@@ -88,6 +92,8 @@ enum Handle {
 struct Data<R: Runner> {
     runner: Arc<R>,
     mm: OwnerMm,
+    /// Used by the thread, in a pass.
+    room: UnsafeCell<R::Room>,
     /// The thread runs in `mm`.
     #[pin]
     ready: Completion,
@@ -99,8 +105,8 @@ unsafe impl<R: Runner> Send for Task<R> {}
 unsafe impl<R: Runner> Sync for Task<R> {}
 
 impl<R: Runner> Task<R> {
-    /// Starts a thread in `mm`, in which the current task must run. `name` is
-    /// cut after 15 bytes.
+    /// Starts a thread in `mm`, in which the current task must run, to which
+    /// `room` belongs. `name` is cut after 15 bytes.
     ///
     /// A kernel thread is in the current task's cgroups when this returns.
     ///
@@ -108,14 +114,20 @@ impl<R: Runner> Task<R> {
     ///
     /// `EPERM` if the current task runs elsewhere, `ENOMEM`, `EAGAIN` at a
     /// limit, `EINTR` if it is killed, and what the cgroups answer.
-    pub(crate) fn start(runner: Arc<R>, kind: Kind, mm: &OwnerMm, name: &CStr) -> Result<Self> {
+    pub(crate) fn start(
+        runner: Arc<R>,
+        room: R::Room,
+        kind: Kind,
+        mm: &OwnerMm,
+        name: &CStr,
+    ) -> Result<Self> {
         if mm.memory().is_none() {
             return Err(EPERM);
         }
 
         let module = ModuleRef::get()?;
-        let mm = mm.clone();
-        let init = pin_init!(Data { runner, mm, ready <- Completion::new() });
+        let (mm, room) = (mm.clone(), UnsafeCell::new(room));
+        let init = pin_init!(Data { runner, mm, room, ready <- Completion::new() });
         let data = KBox::pin_init(init, GFP_KERNEL)?;
         let raw = ptr::from_ref(&*data).cast_mut().cast();
         let handle = match kind {
@@ -198,15 +210,19 @@ fn create_kthread<R: Runner>(
 ///
 /// # Safety
 ///
-/// `data` must point at a live [`Data`], and the current task run in its `mm`
-/// as long as it does not return from here.
+/// `data` must point at a live [`Data`], the current task be its thread, and run
+/// in its `mm` as long as it does not return from here.
 unsafe extern "C" fn pass<R: Runner>(data: *mut c_void) -> bool {
     // SAFETY: By the contract; `Data` is shared.
-    let runner = &unsafe { &*data.cast::<Data<R>>() }.runner;
-    runner.thread().set_current();
+    let this = unsafe { &*data.cast::<Data<R>>() };
+    this.runner.thread().set_current();
+    // SAFETY: Only this function uses the room, only one thread calls it, and
+    // it does not call itself: what `Runner::pass()` gets it cannot keep.
+    let room = unsafe { &mut *this.room.get() };
     // SAFETY: By the contract: a value cannot leave the thread, nor be used
     // when `pass()` has returned and it ends.
-    runner.pass(unsafe { OwnerMemory::assume() })
+    let memory = unsafe { OwnerMemory::assume() };
+    this.runner.pass(memory, room)
 }
 
 /// Called by the thread when its process was killed.
@@ -235,7 +251,8 @@ unsafe extern "C" fn kthread_main<R: Runner>(data: *mut c_void) -> c_int {
     unsafe { bindings::kthread_use_mm(mm) };
     this.ready.complete_all();
     // SAFETY: The current task is a kernel thread. The callback's contract
-    // holds: it runs in `mm`, and no safe code runs when that ends.
+    // holds: it is the thread of `data` and runs in `mm`, and no safe code runs
+    // when that ends.
     unsafe { bindings::vnr_kthread_loop(Some(pass::<R>), data) };
     // SAFETY: It was used above.
     unsafe { bindings::kthread_unuse_mm(mm) };
