@@ -159,6 +159,11 @@ impl SplitQueue {
         Ok(())
     }
 
+    /// Whether the driver was told that kicks are wanted.
+    pub fn kicks_are_on(&self) -> bool {
+        !self.no_notify
+    }
+
     /// Tells the driver that kicks are not wanted. C: `vhost_disable_notify()`.
     ///
     /// With event indices nothing is written: no event comes again until

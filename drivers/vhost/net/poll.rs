@@ -107,10 +107,10 @@ impl Poller<'_> {
         };
         let mut other = paired.try_lock()?;
         // A ring that cannot be reached shows in its own run.
-        let usable = self.take_over(&mut other);
+        let kicks = self.take_over(&mut other);
         let (window, socket_ready) = {
             // Looked up once: whoever changes the IOTLB ends the window.
-            let ring = usable.then(|| other.mapped(&self.turn.memory));
+            let ring = (kicks != Kicks::Unusable).then(|| other.mapped(&self.turn.memory));
             let watch = View {
                 poller: self,
                 rx,
@@ -130,26 +130,38 @@ impl Poller<'_> {
             stats.poll_ended(window);
             (window, watch.socket_ready())
         };
-        if usable {
+        if kicks == Kicks::On {
             self.hand_over(&mut other, paired_index, socket_ready);
         }
         Some(window)
     }
 
-    /// Turns the kicks of the other vring off, if it is in use.
+    /// Turns the kicks of the other vring off, if it is in use. Answers how they
+    /// were.
     #[inline(never)]
-    fn take_over(&self, other: &mut Locked<'_, Net>) -> bool {
-        other.backend.is_some()
-            && other.queue.is_set_up()
-            && other
-                .with_ring(self.turn.memory, |queue, mem| queue.kicks_off(mem))
-                .is_ok()
+    fn take_over(&self, other: &mut Locked<'_, Net>) -> Kicks {
+        if other.backend.is_none() || !other.queue.is_set_up() {
+            return Kicks::Unusable;
+        }
+        let kicks = if other.queue.kicks_are_on() {
+            Kicks::On
+        } else {
+            Kicks::Off
+        };
+        let off = other.with_ring(self.turn.memory, |queue, mem| queue.kicks_off(mem));
+        if off.is_ok() {
+            kicks
+        } else {
+            Kicks::Unusable
+        }
     }
 
     /// Lets the other vring's own run take what showed, or be kicked again.
     ///
     /// C: `vhost_net_busy_poll_try_queue()`. An rx ring without data to put
-    /// into it needs no run, so kicks come back on.
+    /// into it needs no run, so kicks come back on. Those that were off before
+    /// stay off, which C's do not: that vring has a run to come, or waits for
+    /// something else than a kick. It would be kicked for nothing.
     #[inline(never)]
     fn hand_over(&self, other: &mut Locked<'_, Net>, index: usize, socket_ready: bool) {
         let wanted = index == TX || socket_ready;
@@ -162,6 +174,17 @@ impl Poller<'_> {
             };
             if run {
                 let _ = queue.kicks_off(mem);
+/// How the kicks of the other vring were before a window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kicks {
+    /// Its own run had left them on.
+    On,
+    /// Its own run had left them off.
+    Off,
+    /// It is not in use, or cannot be reached.
+    Unusable,
+}
+
             }
             run
         });
