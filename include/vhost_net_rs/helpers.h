@@ -153,11 +153,7 @@ void vnr_rx_free(struct vnr_rx *rx);
  * socket's ring if the queue has none.
  */
 int vnr_rx_peek(struct vnr_rx *rx, u32 max);
-/*
- * Receives the next packet into nr segments of user memory, at most len bytes.
- * Returns the bytes written or a negative error; the packet is gone.
- */
-int vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov, u32 nr, size_t len);
+
 enum vnr_received {
 	/* The packet arrived, and num_buffers was written if it was given. */
 	VNR_RECEIVED_WHOLE,
@@ -168,9 +164,13 @@ enum vnr_received {
 };
 
 /*
- * Receives the next packet, len bytes with its header, to user memory at to.
- * Where num_buffers is not 0 it is written into the header then.
+ * Receives the next packet, len bytes with its header, into nr segments of user
+ * memory. Where num_buffers is not 0 it is written into the header then, if the
+ * first segment has that.
  */
+enum vnr_received vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov,
+			      u32 nr, size_t len, u16 num_buffers);
+/* The same, into one segment at to. */
 enum vnr_received vnr_rx_recv_one(struct vnr_rx *rx, u64 to, size_t len,
 				  u16 num_buffers);
 /* Drops the next packet, if there is one. */

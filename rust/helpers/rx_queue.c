@@ -153,41 +153,12 @@ static __always_inline bool vnr_rx_is_whole(const struct vnr_rx *rx)
 	return likely(!iov_iter_count(&rx->msg.msg_iter));
 }
 
-int vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov, u32 nr, size_t len)
+/* Writes num_buffers, if it is not 0, into a header that begins at buf. */
+static __always_inline enum vnr_received
+vnr_rx_count(u8 __user *buf, u16 num_buffers)
 {
-	void *packet = vnr_rx_pop(rx);
-	int ret;
-
-	if (!packet && rx->socket.ring)
-		return -EAGAIN;
-
-	/* The count may not pass the end of the segments. */
-	len = vnr_iov_len(iov, nr, len);
-	iov_iter_init(&rx->msg.msg_iter, ITER_DEST, iov, nr, len);
-
-	ret = vnr_rx_recvmsg(rx, packet, len);
-	if (ret >= 0 && !vnr_rx_is_whole(rx))
-		return -EFAULT;
-
-	return ret;
-}
-
-enum vnr_received vnr_rx_recv_one(struct vnr_rx *rx, u64 to, size_t len,
-				  u16 num_buffers)
-{
-	u8 __user *buf = u64_to_user_ptr(to);
-	void *packet = vnr_rx_pop(rx);
 	struct virtio_net_hdr_mrg_rxbuf __user *header;
 	u16 __user *field;
-
-	if (unlikely(!packet && rx->socket.ring))
-		return VNR_RECEIVED_PART;
-
-	len = min(len, MAX_RW_COUNT);
-	iov_iter_ubuf(&rx->msg.msg_iter, ITER_DEST, buf, len);
-	if (unlikely(vnr_rx_recvmsg(rx, packet, len) != len) ||
-	    !vnr_rx_is_whole(rx))
-		return VNR_RECEIVED_PART;
 
 	if (!num_buffers)
 		return VNR_RECEIVED_WHOLE;
@@ -202,6 +173,48 @@ enum vnr_received vnr_rx_recv_one(struct vnr_rx *rx, u64 to, size_t len,
 
 efault:
 	return VNR_RECEIVED_UNCOUNTED;
+}
+
+enum vnr_received vnr_rx_recv(struct vnr_rx *rx, const struct iovec *iov,
+			      u32 nr, size_t len, u16 num_buffers)
+{
+	void *packet = vnr_rx_pop(rx);
+	size_t room;
+
+	if (unlikely(!packet && rx->socket.ring))
+		return VNR_RECEIVED_PART;
+
+	/* The count may not pass the end of the segments. */
+	room = vnr_iov_len(iov, nr, len);
+	iov_iter_init(&rx->msg.msg_iter, ITER_DEST, iov, nr, room);
+	if (unlikely(vnr_rx_recvmsg(rx, packet, room) != len || room != len) ||
+	    !vnr_rx_is_whole(rx))
+		return VNR_RECEIVED_PART;
+
+	/* A header that is cut is the caller's. */
+	if (num_buffers &&
+	    iov->iov_len < sizeof(struct virtio_net_hdr_mrg_rxbuf))
+		return VNR_RECEIVED_UNCOUNTED;
+
+	return vnr_rx_count(iov->iov_base, num_buffers);
+}
+
+enum vnr_received vnr_rx_recv_one(struct vnr_rx *rx, u64 to, size_t len,
+				  u16 num_buffers)
+{
+	u8 __user *buf = u64_to_user_ptr(to);
+	void *packet = vnr_rx_pop(rx);
+
+	if (unlikely(!packet && rx->socket.ring))
+		return VNR_RECEIVED_PART;
+
+	len = min(len, MAX_RW_COUNT);
+	iov_iter_ubuf(&rx->msg.msg_iter, ITER_DEST, buf, len);
+	if (unlikely(vnr_rx_recvmsg(rx, packet, len) != len) ||
+	    !vnr_rx_is_whole(rx))
+		return VNR_RECEIVED_PART;
+
+	return vnr_rx_count(buf, num_buffers);
 }
 
 void vnr_rx_discard(struct vnr_rx *rx)

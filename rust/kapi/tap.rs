@@ -345,6 +345,16 @@ pub(crate) struct RxRun<'a> {
     _memory: OwnerMemory,
 }
 
+/// What a helper says of a packet.
+#[inline]
+fn received(what: bindings::vnr_received) -> Received {
+    match what {
+        bindings::vnr_received_VNR_RECEIVED_WHOLE => Received::Whole,
+        bindings::vnr_received_VNR_RECEIVED_UNCOUNTED => Received::Uncounted,
+        _ => Received::Part,
+    }
+}
+
 impl RxBackend for RxRun<'_> {
     #[inline]
     fn peek_len(&mut self, max: usize) -> Option<usize> {
@@ -367,20 +377,17 @@ impl RxBackend for RxRun<'_> {
         let len = len.min(segment.len as usize);
         // SAFETY: By the invariant the queue is live; the socket and the helper
         // check the address, in the owner's memory.
-        match unsafe { bindings::vnr_rx_recv_one(raw, to, len, num_buffers) } {
-            bindings::vnr_received_VNR_RECEIVED_WHOLE => Received::Whole,
-            bindings::vnr_received_VNR_RECEIVED_UNCOUNTED => Received::Uncounted,
-            _ => Received::Part,
-        }
+        received(unsafe { bindings::vnr_rx_recv_one(raw, to, len, num_buffers) })
     }
 
     #[inline]
-    fn recv(&mut self, segments: &[Segment], len: usize) -> usize {
+    fn recv(&mut self, segments: &[Segment], len: usize, num_buffers: u16) -> Received {
+        let raw = self.raw.as_ptr();
         let (iov, nr) = as_iovecs(segments);
         // SAFETY: By the invariant the queue is live; `iov` is valid for `nr`
-        // segments, whose addresses, in the owner's memory, the socket checks.
-        let ret = unsafe { bindings::vnr_rx_recv(self.raw.as_ptr(), iov, nr, len) };
-        usize::try_from(ret).unwrap_or(0)
+        // segments, whose addresses, in the owner's memory, the socket and the
+        // helper check.
+        received(unsafe { bindings::vnr_rx_recv(raw, iov, nr, len, num_buffers) })
     }
 
     fn discard(&mut self) {

@@ -22,6 +22,7 @@ use super::memory::UsedElem;
 use super::scratch::Scratch;
 use super::scratch::BATCH;
 use super::split::SplitQueue;
+use core::ops::Range;
 use core::slice;
 
 /// A chain that was read ahead: its head and its first descriptor.
@@ -138,30 +139,26 @@ impl Batch {
 
     /// Takes chains that were read ahead as long as `each` answers how many bytes
     /// are written into the chain that begins with the descriptor it is shown.
-    /// It also gets a segment to fill in, each time the next one behind the first
-    /// `segments`. A head that is not below `num`, the ring's size, ends it as well.
-    /// Answers how many were taken.
+    /// It also gets a segment to fill in, the next one of `places`; their end ends
+    /// it, and so does a head that is not below `num`, the ring's size. Answers how
+    /// many were taken.
     #[inline]
     pub fn take_while(
         &mut self,
         scratch: &mut Scratch,
         num: u16,
-        segments: usize,
+        places: Range<usize>,
         mut each: impl FnMut(Desc, &mut Segment) -> Option<u32>,
     ) -> u16 {
-        let Scratch { heads, descs, .. } = scratch;
+        let ahead = self.at..self.count;
+        let heads = scratch.heads.get(ahead.clone()).unwrap_or_default();
+        let descs = scratch.descs.get(ahead).unwrap_or_default();
+        let segments = scratch.segments.get_mut(places).unwrap_or_default();
+        let used = scratch.used.get_mut(self.taken.into()..);
+        let places = segments.iter_mut().zip(used.unwrap_or_default());
+
         let mut count = 0_u16;
-        while self.at < self.count {
-            let (Some(&id), Some(&raw)) = (heads.get(self.at), descs.get(self.at)) else {
-                break;
-            };
-            let segment = scratch
-                .segments
-                .get_mut(segments.wrapping_add(count.into()));
-            let elem = scratch.used.get_mut(usize::from(self.taken));
-            let (Some(segment), Some(elem)) = (segment, elem) else {
-                break;
-            };
+        for ((&id, &raw), (segment, elem)) in heads.iter().zip(descs).zip(places) {
             if id >= num {
                 break;
             }
@@ -169,10 +166,10 @@ impl Batch {
                 break;
             };
             *elem = UsedElem::of(id, len);
-            self.at = self.at.wrapping_add(1);
-            self.taken = self.taken.wrapping_add(1);
             count = count.wrapping_add(1);
         }
+        self.at = self.at.wrapping_add(count.into());
+        self.taken = self.taken.wrapping_add(count);
         count
     }
 
@@ -215,7 +212,7 @@ impl Batch {
     /// # Errors
     ///
     /// [`Error::BadRing`] if the avail index jumped; what the memory answers.
-    #[inline(never)]
+    #[inline]
     pub fn fetch<M: GuestMemory>(
         &mut self,
         queue: &mut SplitQueue,
@@ -226,6 +223,16 @@ impl Batch {
         if self.drained && queue.available(mem, self.taken)? == 0 {
             return Ok(false);
         }
+        self.fetch_heads(queue, mem, scratch)
+    }
+
+    #[inline(never)]
+    fn fetch_heads<M: GuestMemory>(
+        &mut self,
+        queue: &mut SplitQueue,
+        mem: &M,
+        scratch: &mut Scratch,
+    ) -> Result<bool> {
         (self.at, self.count) = (0, 0);
 
         let next = queue.base().wrapping_add(self.taken);

@@ -40,8 +40,11 @@ impl Budget {
     /// Counts `descs` descriptors walked in the turn at hand.
     #[inline]
     pub fn charge(&mut self, descs: usize) {
-        let descs = u64::try_from(descs).unwrap_or(u64::MAX);
-        let bytes = descs.saturating_mul(DESC_COST).min(BYTES);
+        const ALL: usize = 0x2000;
+        const _: () = assert!(BYTES / DESC_COST == 0x2000);
+
+        let descs = u64::try_from(descs.min(ALL)).unwrap_or(u64::MAX);
+        let bytes = descs.wrapping_mul(DESC_COST);
         match self.bytes.checked_sub(bytes) {
             Some(left) => self.bytes = left,
             None => self.end(),

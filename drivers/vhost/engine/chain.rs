@@ -55,7 +55,7 @@ pub struct Chain {
 /// piece of the last hit. `None` if it may be anything else.
 #[inline]
 pub fn one(translator: &Translator<'_>, first: Desc, access: Access) -> Option<Segment> {
-    if !first.is_alone() || first.access() != access {
+    if !first.is_alone_for(access) {
         return None;
     }
     translator.hit(first.addr, first.len, access)
@@ -65,7 +65,7 @@ pub fn one(translator: &Translator<'_>, first: Desc, access: Access) -> Option<S
 /// packet in hand, if it is a common table: short, in order, all of its buffers
 /// for `access`, each in one piece. Answers their bytes, and how many they are.
 ///
-/// `None` if it may be anything else: [`Walker::walk`] finds out, and reads it
+/// None if it may be anything else: [`Walker::walk`] finds out, and reads it
 /// again.
 #[inline]
 pub fn table<M: GuestMemory>(
@@ -74,22 +74,40 @@ pub fn table<M: GuestMemory>(
     first: Desc,
     access: Access,
     scratch: &mut Scratch,
-) -> Option<(u64, usize)> {
+) -> (u64, usize) {
     let Scratch {
         segments, table, ..
     } = scratch;
+    let Some(table) = read_table(mem, translator, first, table) else {
+        return (0, 0);
+    };
+    let found = translator.reach(access).and_then(|reach| {
+        entries(table, segments, access, |addr, len| {
+            reach.segment(addr, len)
+        })
+    });
+    match found {
+        Some(found) => found,
+        None => spread(translator, table, segments, access),
+    }
+}
+
+/// Copies the table that `first` refers to into `room`, if it is short and in
+/// one piece.
+#[inline(always)]
+fn read_table<'t, M: GuestMemory>(
+    mem: &M,
+    translator: &mut Translator<'_>,
+    first: Desc,
+    room: &'t mut [u8; TABLE_BYTES],
+) -> Option<&'t [u8]> {
     if !first.is_indirect() || first.next().is_some() || first.len % ENTRY != 0 {
         return None;
     }
-    let table = table.get_mut(..usize::try_from(first.len).ok()?)?;
+    let table = room.get_mut(..usize::try_from(first.len).ok()?)?;
     let place = translator.find(first.addr, first.len, Access::Read)?;
     mem.read(place.addr, table).ok()?;
-
-    let last = translator.last();
-    entries(table, segments, access, |addr, len| {
-        last.segment(addr, len, access)
-    })
-    .or_else(|| spread(translator, table, segments, access))
+    Some(table)
 }
 
 /// [`table`] where not all buffers are where the last one was.
@@ -100,10 +118,11 @@ fn spread(
     table: &[u8],
     segments: &mut [Segment],
     access: Access,
-) -> Option<(u64, usize)> {
-    entries(table, segments, access, |addr, len| {
+) -> (u64, usize) {
+    let found = entries(table, segments, access, |addr, len| {
         translator.find(addr, len, access)
-    })
+    });
+    found.unwrap_or_default()
 }
 
 /// The buffers of the entries of `table`, as [`table`] answers them.
@@ -117,7 +136,7 @@ fn entries(
     let (mut bytes, mut count) = (0_u64, 0_u16);
     for (entry, segment) in table.chunks_exact(size_of::<RawDesc>()).zip(segments) {
         let desc = Desc::new(RawDesc::from_bytes(entry.first_chunk()?));
-        if desc.is_indirect() || desc.access() != access {
+        if !desc.is_buffer(access) {
             return None;
         }
         *segment = find(desc.addr, desc.len)?;

@@ -48,6 +48,20 @@ impl Desc {
         }
     }
 
+    /// Whether this is a buffer, no table, for `access`.
+    #[inline]
+    pub fn is_buffer(&self, access: Access) -> bool {
+        self.flags & (layout::DESC_F_INDIRECT | layout::DESC_F_WRITE) == flag(access)
+    }
+
+    /// Whether this is a whole chain in itself, for `access`.
+    #[inline]
+    pub fn is_alone_for(&self, access: Access) -> bool {
+        const KIND: u16 = layout::DESC_F_NEXT | layout::DESC_F_INDIRECT | layout::DESC_F_WRITE;
+
+        self.flags & KIND == flag(access)
+    }
+
     /// Whether the buffer is a table of descriptors.
     #[inline]
     pub fn is_indirect(&self) -> bool {
@@ -58,5 +72,14 @@ impl Desc {
     #[inline]
     pub fn is_alone(&self) -> bool {
         self.flags & (layout::DESC_F_NEXT | layout::DESC_F_INDIRECT) == 0
+    }
+}
+
+/// The flag of buffers for `access`.
+#[inline]
+fn flag(access: Access) -> u16 {
+    match access {
+        Access::Read => 0,
+        Access::Write => layout::DESC_F_WRITE,
     }
 }

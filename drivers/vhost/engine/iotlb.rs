@@ -39,6 +39,31 @@ pub struct Range {
     access: u32,
 }
 
+/// What of an entry may be reached in one way: for one look after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    start: u64,
+    /// One less than its bytes.
+    span: u64,
+    uva: u64,
+}
+
+impl Reach {
+    /// The segment for `len` bytes at `start`, if all of it is there; none for
+    /// no bytes.
+    #[inline(always)]
+    pub fn segment(&self, start: Iova, len: u32) -> Option<Segment> {
+        let offset = start.0.wrapping_sub(self.start);
+        let room = self.span.checked_sub(offset)?;
+        let len = u64::from(len);
+        // Without overflow: nothing has a last byte that fits.
+        (len.wrapping_sub(1) <= room).then_some(Segment {
+            addr: Uva(self.uva.wrapping_add(offset)),
+            len,
+        })
+    }
+}
+
 impl Range {
     /// An entry that holds no address and allows nothing.
     pub const EMPTY: Self = Self {
@@ -124,16 +149,16 @@ impl Range {
     /// device may do `access` there.
     #[inline]
     pub fn segment(&self, start: Iova, len: u32, access: Access) -> Option<Segment> {
-        // Without overflow: an empty range has no last byte that fits.
-        let offset = start.0.wrapping_sub(self.start);
-        let span = self.last.wrapping_sub(self.start);
-        let room = span.checked_sub(offset)?;
-        if u64::from(len).wrapping_sub(1) > room || !self.allows(access) {
-            return None;
-        }
-        Some(Segment {
-            addr: self.uva_of(start.0),
-            len: u64::from(len),
+        self.reach(access)?.segment(start, len)
+    }
+
+    /// The range, if the device may do `access` there.
+    #[inline]
+    pub fn reach(&self, access: Access) -> Option<Reach> {
+        self.allows(access).then_some(Reach {
+            start: self.start,
+            span: self.last.wrapping_sub(self.start),
+            uva: self.uva,
         })
     }
 

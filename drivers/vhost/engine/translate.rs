@@ -9,6 +9,7 @@ use super::error::Error;
 use super::error::Result;
 use super::iotlb::AddressMap;
 use super::iotlb::Range;
+use super::iotlb::Reach;
 use super::memory::GuestMemory;
 use super::scratch::Segments;
 
@@ -55,10 +56,10 @@ impl<'a> Translator<'a> {
         self.hit.segment(start, len, access)
     }
 
-    /// A copy of the entry that was hit last, for one look after the other.
+    /// The entry that was hit last, if it may be reached so.
     #[inline]
-    pub fn last(&self) -> Range {
-        *self.hit
+    pub fn reach(&self, access: Access) -> Option<Reach> {
+        self.hit.reach(access)
     }
 
     /// [`Translator::hit`] in the entry for `start`, which becomes the last hit.

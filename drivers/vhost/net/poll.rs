@@ -35,7 +35,9 @@ pub(super) struct Turn<'a> {
 
 /// One run's view of the device, for its busy-poll window.
 pub(super) struct Poller<'a> {
-    pub(super) turn: Turn<'a>,
+    pub(super) turn: &'a Turn<'a>,
+    /// The vring of the run.
+    pub(super) vring: &'a Vring<Net>,
     /// The socket behind the vring of the run.
     pub(super) socket: &'a NetSocket,
 }
@@ -44,14 +46,14 @@ impl Poller<'_> {
     /// Whether a vring that has nothing to do is to sleep, whatever comes.
     #[inline]
     pub(super) fn is_off(&self) -> bool {
-        self.vring().polling.is_off()
+        self.vring.polling.is_off()
     }
 
     /// Does what is planned for a vring that has nothing to do. `own` is the
     /// virtqueue of the run, and `mem` its memory. `None` if it is to sleep.
     #[inline(never)]
     pub(super) fn poll<M: GuestMemory>(&self, own: &SplitQueue, mem: &M) -> Option<Window> {
-        let Vring { polling, stats, .. } = self.vring();
+        let Vring { polling, stats, .. } = self.vring;
         // Before the rest: what is set later ends the window.
         let version = polling.version();
         let settings = polling.settings().capped(param::poll_max());
@@ -74,15 +76,6 @@ impl Poller<'_> {
                 None
             }
             Plan::Turn(ns) => Some(Window { end: End::Turn, ns }),
-        }
-    }
-
-    fn vring(&self) -> &Vring<Net> {
-        let [rx, tx] = self.turn.item.device.vrings();
-        if self.turn.index == RX {
-            rx
-        } else {
-            tx
         }
     }
 
@@ -120,11 +113,7 @@ impl Poller<'_> {
                 other: ring.and_then(|mem| Some((&other, mem.ok()?))),
                 limits,
             };
-            let stats = if self.turn.index == RX {
-                &rx.stats
-            } else {
-                &tx.stats
-            };
+            let stats = &self.vring.stats;
             stats.poll_begins(units.saturating_mul(1024));
             let window = clock::on_this_cpu(|| busy_poll::spin(&watch, units));
             stats.poll_ended(window);
@@ -174,17 +163,6 @@ impl Poller<'_> {
             };
             if run {
                 let _ = queue.kicks_off(mem);
-/// How the kicks of the other vring were before a window.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kicks {
-    /// Its own run had left them on.
-    On,
-    /// Its own run had left them off.
-    Off,
-    /// It is not in use, or cannot be reached.
-    Unusable,
-}
-
             }
             run
         });
@@ -194,6 +172,17 @@ enum Kicks {
                 .queue(self.turn.item, kick::bit(index, Event::Kick));
         }
     }
+}
+
+/// How the kicks of the other vring were before a window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kicks {
+    /// Its own run had left them on.
+    On,
+    /// Its own run had left them off.
+    Off,
+    /// It is not in use, or cannot be reached.
+    Unusable,
 }
 
 /// What ends a window before its time.
@@ -278,7 +267,7 @@ impl<M: GuestMemory> Watch for View<'_, M> {
 
     #[inline]
     fn wanted(&self) -> bool {
-        let own = self.poller.vring();
+        let own = self.poller.vring;
 
         // A window that was set anew counts at once.
         self.rx.wanted() || self.tx.wanted() || own.polling.version() != self.limits.version

@@ -23,7 +23,6 @@ use crate::{
     iotlb::VringIotlb,
     kapi::{eventfd::EventFd, number, socket::NetSocket, wait::PollEntry, zerocopy::ZeroCopy},
     kick::{self, Event, Waker},
-    stats::Stats,
     table::MemTable,
     vring::{Backend, Io, State, Vring, Waits},
 };
@@ -36,7 +35,7 @@ pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) 
         vring.stats.woken_after(ns);
     }
 
-    let (again, alright) = match serve(turn, &mut state, &vring.stats, scratch) {
+    let (again, alright) = match serve(&turn, &mut state, vring, scratch) {
         Outcome::WaitKick | Outcome::WaitCompletion => (false, true),
         Outcome::WaitSocket => match state.wait_for_socket(turn.memory) {
             Waits::Yes => (false, true),
@@ -65,7 +64,146 @@ pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) 
 ///
 /// Nothing is done, and nothing is lost, while there is no backend or no ring:
 /// attaching a backend wakes the vring.
-fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Scratch) -> Outcome {
+#[inline]
+fn serve(
+    turn: &Turn<'_>,
+    state: &mut State<Net>,
+    vring: &Vring<Net>,
+    scratch: &mut Scratch,
+) -> Outcome {
+    if state.iotlb.is_some() || !state.log.what(&state.queue).is_nothing() {
+        return serve_mapped(turn, state, vring, scratch);
+    }
+    match &state.backend {
+        None => Outcome::WaitKick,
+        Some(Backend { io: Io::Rx(_), .. }) => serve_rx(turn, state, vring, scratch),
+        Some(Backend { zerocopy: None, .. }) => serve_tx(turn, state, vring, scratch),
+        Some(_) => serve_in_place(turn, state, vring, scratch),
+    }
+}
+
+/// [`serve`] of an rx vring. As each kind of run on a stack of its own, with few
+/// arguments: the rest is where it is needed at once.
+#[inline(never)]
+fn serve_rx(
+    turn: &Turn<'_>,
+    state: &mut State<Net>,
+    vring: &Vring<Net>,
+    scratch: &mut Scratch,
+) -> Outcome {
+    let Some((ring, run)) = split(turn, state, vring, scratch) else {
+        return Outcome::WaitKick;
+    };
+    let Io::Rx(io) = ring.io else {
+        return Outcome::WaitKick;
+    };
+    let memory = &turn.memory;
+    ring.poll.stop();
+    vring.stats.run_begins();
+    let (env, mut host) = run.parts(memory, ring.table.map());
+    let outcome = rx::run_here(ring.queue, env, &mut host, &mut io.for_run(*memory));
+    vring.stats.run_ends();
+    outcome
+}
+
+/// [`serve`] of a tx vring.
+#[inline(never)]
+fn serve_tx(
+    turn: &Turn<'_>,
+    state: &mut State<Net>,
+    vring: &Vring<Net>,
+    scratch: &mut Scratch,
+) -> Outcome {
+    let Some((ring, run)) = split(turn, state, vring, scratch) else {
+        return Outcome::WaitKick;
+    };
+    let Io::Tx(io) = ring.io else {
+        return Outcome::WaitKick;
+    };
+    let (memory, sock) = (&turn.memory, run.header.sock);
+    ring.poll.stop();
+    vring.stats.run_begins();
+    let (env, mut host) = run.parts(memory, ring.table.map());
+    let outcome = tx::run_here(ring.queue, env, &mut host, &mut io.for_run(sock, *memory));
+    vring.stats.run_ends();
+    outcome
+}
+
+/// [`serve`] of a tx vring whose frames may be sent from the owner's memory.
+#[inline(never)]
+fn serve_in_place(
+    turn: &Turn<'_>,
+    state: &mut State<Net>,
+    vring: &Vring<Net>,
+    scratch: &mut Scratch,
+) -> Outcome {
+    let Some((ring, mut run)) = split(turn, state, vring, scratch) else {
+        return Outcome::WaitKick;
+    };
+    let (Io::Tx(io), Some(zerocopy)) = (ring.io, run.zerocopy.take()) else {
+        return Outcome::WaitKick;
+    };
+    let (memory, sock) = (&turn.memory, run.header.sock);
+    ring.poll.stop();
+    vring.stats.run_begins();
+    let (env, mut host) = run.parts(memory, ring.table.map());
+    let (mut io, in_flight) = zerocopy.for_run(io.for_run(sock, *memory));
+    let outcome = tx_zerocopy::run(ring.queue, env, &mut host, &mut io, in_flight);
+    vring.stats.run_ends();
+    outcome
+}
+
+/// [`serve`] with an IOTLB or a dirty log, on a stack of its own: few runs need
+/// that.
+#[inline(never)]
+fn serve_mapped(
+    turn: &Turn<'_>,
+    state: &mut State<Net>,
+    vring: &Vring<Net>,
+    scratch: &mut Scratch,
+) -> Outcome {
+    let Some((ring, run)) = split(turn, state, vring, scratch) else {
+        return Outcome::WaitKick;
+    };
+    let memory = &turn.memory;
+
+    let mapped = match access::mapped(memory, ring.iotlb, ring.queue) {
+        Ok(mapped) => mapped,
+        Err(Error::Unmapped { iova, access }) => return Outcome::Miss { iova, access },
+        Err(error @ Error::BadRing) => {
+            vring.stats.count(Counter::RingErrors, 1);
+            return Outcome::Broken(error);
+        }
+        // The owner knows what it does not allow; C asks for nothing either.
+        Err(_) => return Outcome::WaitKick,
+    };
+    ring.poll.stop();
+    let mem = ring.log.memory(&mapped, ring.queue, Some(ring.table));
+    let map = mapped.iotlb().unwrap_or(ring.table.map());
+    let outcome = run.with(&mem, map, ring.queue, ring.io);
+    vring.stats.count(Counter::LogErrors, mem.failed());
+    outcome
+}
+
+/// The parts of a vring that a run works on.
+struct Ring<'a> {
+    queue: &'a mut SplitQueue,
+    table: &'a Arc<MemTable>,
+    poll: &'a mut PollEntry<Waker<Net>>,
+    io: &'a mut Io,
+    log: &'a Log,
+    iotlb: &'a Option<VringIotlb>,
+}
+
+/// Takes the state of a vring apart, if it has a backend and rings. What is not
+/// used of it is not even made.
+#[inline(always)]
+fn split<'a>(
+    turn: &'a Turn<'a>,
+    state: &'a mut State<Net>,
+    vring: &'a Vring<Net>,
+    scratch: &'a mut Scratch,
+) -> Option<(Ring<'a>, Run<'a>)> {
     let State {
         queue,
         table: Some(table),
@@ -77,10 +215,10 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Sc
         ..
     } = state
     else {
-        return Outcome::WaitKick;
+        return None;
     };
     if !queue.is_set_up() {
-        return Outcome::WaitKick;
+        return None;
     }
 
     let Backend {
@@ -89,20 +227,15 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Sc
         io,
         zerocopy,
     } = backend;
-    let memory = &turn.memory;
     let run = Run {
         scratch,
-        stats,
+        vring,
         header: *header,
         call: call.as_ref(),
         turn,
         socket,
         zerocopy: zerocopy.as_mut(),
     };
-    if iotlb.is_none() && log.what(queue).is_nothing() {
-        poll.stop();
-        return run.with(memory, table.map(), queue, io);
-    }
     let ring = Ring {
         queue,
         table,
@@ -111,67 +244,23 @@ fn serve(turn: Turn<'_>, state: &mut State<Net>, stats: &Stats, scratch: &mut Sc
         log,
         iotlb,
     };
-    serve_mapped(run, ring)
-}
-
-/// The parts of a vring that a run with an IOTLB or a dirty log works on.
-struct Ring<'a> {
-    queue: &'a mut SplitQueue,
-    table: &'a Arc<MemTable>,
-    poll: &'a mut PollEntry<Waker<Net>>,
-    io: &'a mut Io,
-    log: &'a Log,
-    iotlb: &'a Option<VringIotlb>,
-}
-
-/// [`serve`] with an IOTLB or a dirty log, on a stack of its own: few runs need
-/// that.
-#[inline(never)]
-fn serve_mapped(run: Run<'_>, ring: Ring<'_>) -> Outcome {
-    let Ring {
-        queue,
-        table,
-        poll,
-        io,
-        log,
-        iotlb,
-    } = ring;
-    let (memory, stats) = (run.turn.memory, run.stats);
-    let memory = &memory;
-
-    let mapped = match access::mapped(memory, iotlb, queue) {
-        Ok(mapped) => mapped,
-        Err(Error::Unmapped { iova, access }) => return Outcome::Miss { iova, access },
-        Err(error @ Error::BadRing) => {
-            stats.count(Counter::RingErrors, 1);
-            return Outcome::Broken(error);
-        }
-        // The owner knows what it does not allow; C asks for nothing either.
-        Err(_) => return Outcome::WaitKick,
-    };
-    poll.stop();
-    let mem = log.memory(&mapped, queue, Some(table));
-    let map = mapped.iotlb().unwrap_or(table.map());
-    let outcome = run.apart(&mem, map, queue, io);
-    stats.count(Counter::LogErrors, mem.failed());
-    outcome
+    Some((ring, run))
 }
 
 /// A run, but for the memory that it works on.
 struct Run<'a> {
     scratch: &'a mut Scratch,
-    stats: &'a Stats,
+    vring: &'a Vring<Net>,
     header: HeaderLen,
     call: Option<&'a EventFd>,
-    turn: Turn<'a>,
+    turn: &'a Turn<'a>,
     socket: &'a NetSocket,
     zerocopy: Option<&'a mut ZeroCopy<Waker<Net>>>,
 }
 
 impl<'a> Run<'a> {
-    /// Runs on `mem`. What is not needed of it costs nothing: each kind of
-    /// memory has loops of its own.
-    #[inline(always)]
+    /// Runs on `mem`. Each kind of memory has loops of its own.
+    #[inline(never)]
     fn with<M: GuestMemory>(
         mut self,
         mem: &'a M,
@@ -179,7 +268,7 @@ impl<'a> Run<'a> {
         queue: &mut SplitQueue,
         io: &mut Io,
     ) -> Outcome {
-        let (stats, memory, sock) = (self.stats, self.turn.memory, self.header.sock);
+        let (stats, memory, sock) = (&self.vring.stats, self.turn.memory, self.header.sock);
         stats.run_begins();
         let outcome = match (io, self.zerocopy.take()) {
             (Io::Rx(io), _) => {
@@ -200,18 +289,6 @@ impl<'a> Run<'a> {
         outcome
     }
 
-    /// [`Run::with`] on a stack of its own.
-    #[inline(never)]
-    fn apart<M: GuestMemory>(
-        self,
-        mem: &'a M,
-        map: AddressMap<'a>,
-        queue: &mut SplitQueue,
-        io: &mut Io,
-    ) -> Outcome {
-        self.with(mem, map, queue, io)
-    }
-
     /// What the engine gets of it. By each kind of run for itself: what one of
     /// them does not need is not even made then.
     #[inline(always)]
@@ -223,11 +300,11 @@ impl<'a> Run<'a> {
             header: self.header,
         };
         let host = Surroundings {
-            stats: self.stats,
             call: self.call,
             mem,
             poller: Poller {
                 turn: self.turn,
+                vring: self.vring,
                 socket: self.socket,
             },
         };
@@ -237,7 +314,6 @@ impl<'a> Run<'a> {
 
 /// The surroundings of a run.
 struct Surroundings<'a, M> {
-    stats: &'a Stats,
     call: Option<&'a EventFd>,
     mem: &'a M,
     poller: Poller<'a>,
@@ -248,7 +324,7 @@ impl<M: GuestMemory> Host for Surroundings<'_, M> {
 
     #[inline(always)]
     fn count(&mut self, counter: Counter, n: u64) {
-        self.stats.count(counter, n);
+        self.poller.vring.stats.count(counter, n);
     }
 
     #[inline]
@@ -263,7 +339,7 @@ impl<M: GuestMemory> Host for Surroundings<'_, M> {
         if self.poller.is_off() {
             return None;
         }
-        self.stats.show_indices(queue);
+        self.poller.vring.stats.show_indices(queue);
         self.poller.poll(queue, self.mem)
     }
 }

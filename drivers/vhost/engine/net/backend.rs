@@ -71,7 +71,7 @@ pub trait TxBackend {
     fn send(&mut self, segments: &[Segment], len: usize, more: bool) -> Result<(), SendError>;
 }
 
-/// What became of a packet that was to be received in one piece.
+/// What became of a packet that was to be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// It is there, and so is `num_buffers` if it was given.
@@ -149,23 +149,16 @@ pub trait RxBackend {
         None
     }
 
-    /// Receives the next packet into `segments`: its header of `sock_hlen`
-    /// bytes, then its data. Answers the bytes written, which differ from the
-    /// `len` expected when the packet changed or memory cannot be written. The
-    /// packet is gone in any case.
-    fn recv(&mut self, segments: &[Segment], len: usize) -> usize;
+    /// Receives the next packet, `len` bytes, into `segments`: its header of
+    /// `sock_hlen` bytes, then its data. Writes `num_buffers`, little-endian, into
+    /// the header then, if it is not 0 and the backend can. The packet is gone in
+    /// any case.
+    fn recv(&mut self, segments: &[Segment], len: usize, num_buffers: u16) -> Received;
 
-    /// [`RxBackend::recv`] into one segment of at least `len` bytes; writes
-    /// `num_buffers` into the header then, if it is not 0 and the backend can.
+    /// [`RxBackend::recv`] into one segment of at least `len` bytes.
     #[inline]
     fn recv_one(&mut self, segment: Segment, len: usize, num_buffers: u16) -> Received {
-        if self.recv(&[segment], len) != len {
-            Received::Part
-        } else if num_buffers == 0 {
-            Received::Whole
-        } else {
-            Received::Uncounted
-        }
+        self.recv(&[segment], len, num_buffers)
     }
 
     /// Drops the next packet.

@@ -11,9 +11,9 @@ use super::super::chain::Chain;
 use super::super::chain::Walker;
 use super::super::counters::Counter;
 use super::super::desc::Desc;
+use super::super::error;
 use super::super::error::Access;
 use super::super::error::Error;
-use super::super::error::Result;
 use super::super::features;
 use super::super::features::HeaderLen;
 use super::super::host::End;
@@ -32,6 +32,37 @@ use super::Env;
 use super::Outcome;
 use core::mem;
 
+/// A run ends with an error, which [`Run::error`] has.
+///
+/// As the error itself it would not fit a register with what else a function
+/// may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stopped;
+
+/// A result whose error is [`Stopped`].
+pub(super) type Result<T = ()> = core::result::Result<T, Stopped>;
+
+/// What is next after a run that no error ended: see [`Outcome`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    WaitKick,
+    WaitSocket,
+    WaitCompletion,
+    Requeue,
+}
+
+impl From<Next> for Outcome {
+    #[inline]
+    fn from(next: Next) -> Self {
+        match next {
+            Next::WaitKick => Self::WaitKick,
+            Next::WaitSocket => Self::WaitSocket,
+            Next::WaitCompletion => Self::WaitCompletion,
+            Next::Requeue => Self::Requeue,
+        }
+    }
+}
+
 /// One run of one vring.
 pub(super) struct Run<'r, 'a, M, H> {
     pub(super) queue: &'r mut SplitQueue,
@@ -44,6 +75,8 @@ pub(super) struct Run<'r, 'a, M, H> {
     translator: Translator<'a>,
     /// Packets moved, and their bytes, that are not counted yet.
     moved: [u64; 2],
+    /// What stopped it, if something did.
+    error: Error,
 }
 
 impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
@@ -67,7 +100,37 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
             budget: Budget::new(),
             translator,
             moved: [0; 2],
+            error: Error::Fault,
         }
+    }
+
+    /// What stopped the run.
+    pub(super) fn error(&self) -> Error {
+        self.error
+    }
+
+    /// Notes an error, for [`Run::error`].
+    #[inline]
+    pub(super) fn check<T>(&mut self, result: error::Result<T>) -> Result<T> {
+        result.map_err(|error| self.stop(error))
+    }
+
+    /// Ends the run because of `error`.
+    #[cold]
+    pub(super) fn stop(&mut self, error: Error) -> Stopped {
+        self.error = error;
+        Stopped
+    }
+
+    /// Tells the driver that kicks are not wanted.
+    ///
+    /// # Errors
+    ///
+    /// As [`SplitQueue::kicks_off`].
+    #[inline]
+    pub(super) fn kicks_off(&mut self) -> Result {
+        let off = self.queue.kicks_off(self.mem);
+        self.check(off)
     }
 
     /// Whether there is another chain; reads more ahead if need be.
@@ -85,13 +148,15 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
 
     /// The next chain, see [`Batch::head`].
     #[inline]
-    pub(super) fn head(&self) -> Result<Head> {
-        self.batch.head(self.queue, self.scratch)
+    pub(super) fn head(&mut self) -> Result<Head> {
+        let head = self.batch.head(self.queue, self.scratch);
+        self.check(head)
     }
 
     /// Reads chains ahead, see [`Batch::fetch`].
     pub(super) fn fetch(&mut self) -> Result<bool> {
-        let found = self.batch.fetch(self.queue, self.mem, self.scratch)?;
+        let found = self.batch.fetch(self.queue, self.mem, self.scratch);
+        let found = self.check(found)?;
         if self.queue.is_full() {
             self.host.bump(Counter::RingFull);
         }
@@ -113,7 +178,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     #[inline(never)]
     fn look_up(&mut self, head: Head, access: Access) -> Option<Segment> {
         let Head { desc, .. } = head;
-        if !desc.is_alone() || desc.access() != access {
+        if !desc.is_alone_for(access) {
             return None;
         }
         let segment = self.translator.miss(desc.addr, desc.len, access)?;
@@ -132,11 +197,14 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// Makes the chain of `head` the packet in hand, if it is for `access` and
     /// has one buffer or a common table of them. Answers bytes and segments.
     ///
-    /// `None` is no answer, ask [`Run::walk`].
+    /// No segments are no answer, ask [`Run::walk`].
     #[inline]
-    pub(super) fn common(&mut self, head: Head, access: Access) -> Option<(u64, usize)> {
+    pub(super) fn common(&mut self, head: Head, access: Access) -> (u64, usize) {
         if head.desc.is_alone() {
-            return Some((self.one(head, access)?, 1));
+            return match self.one(head, access) {
+                Some(len) => (len, 1),
+                None => (0, 0),
+            };
         }
         self.table(head.desc, access)
     }
@@ -144,12 +212,12 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// [`Run::common`] of a chain that is no buffer. As in [`Run::walk`],
     /// descriptors are charged to the budget.
     #[inline(never)]
-    fn table(&mut self, desc: Desc, access: Access) -> Option<(u64, usize)> {
+    fn table(&mut self, desc: Desc, access: Access) -> (u64, usize) {
         let translator = &mut self.translator;
-        let (len, count) = chain::table(self.mem, translator, desc, access, self.scratch)?;
+        let (len, count) = chain::table(self.mem, translator, desc, access, self.scratch);
         self.queue.set_guess(self.translator.place());
         self.budget.charge(count);
-        Some((len, count))
+        (len, count)
     }
 
     /// Takes the next chains that were read ahead, as long as each is one buffer
@@ -160,25 +228,26 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// 0 is no answer, ask [`Run::walk`].
     #[inline]
     pub(super) fn take_buffers(&mut self, extent: &mut Extent, max: u16, left: &mut u64) -> u16 {
+        let Some(reach) = self.translator.reach(Access::Write) else {
+            return 0;
+        };
         let max = MAX_SEGMENTS.saturating_sub(extent.descs).min(max.into());
+        let end = extent.segments.saturating_add(max).min(MAX_SEGMENTS);
+        let places = extent.segments..end;
         let num = self.queue.num();
-        let last = self.translator.last();
-        let (mut rest, mut room) = (*left, max);
+        let mut rest = *left;
 
         let each = |desc: Desc, segment: &mut Segment| {
-            if rest == 0 || room == 0 || !desc.is_alone() || desc.access() != Access::Write {
+            if rest == 0 || !desc.is_alone_for(Access::Write) {
                 return None;
             }
-            *segment = last.segment(desc.addr, desc.len, Access::Write)?;
-            room = room.wrapping_sub(1);
+            *segment = reach.segment(desc.addr, desc.len)?;
             let used = segment.len.min(rest);
             rest = rest.wrapping_sub(used);
             // Not above a length of 32 bits: it fits.
             u32::try_from(used).ok()
         };
-        let count = self
-            .batch
-            .take_while(self.scratch, num, extent.segments, each);
+        let count = self.batch.take_while(self.scratch, num, places, each);
         *left = rest;
         extent.segments = extent.segments.wrapping_add(count.into());
         extent.descs = extent.descs.wrapping_add(count.into());
@@ -213,7 +282,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         let total = segments.extent();
         self.queue.set_guess(self.translator.place());
         self.budget.charge(total.descs.wrapping_sub(extent.descs));
-        Ok((chain?, total))
+        Ok((self.check(chain)?, total))
     }
 
     /// The first `count` segments of the packet in hand.
@@ -306,8 +375,8 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// Returns the taken chains and calls the driver if it wants that.
     pub(super) fn publish(&mut self) -> Result {
         self.count_moved();
-        let wanted = self.batch.publish(self.queue, self.mem, self.scratch)?;
-        match wanted {
+        let wanted = self.batch.publish(self.queue, self.mem, self.scratch);
+        match self.check(wanted)? {
             Some(true) => {
                 self.host.bump(Counter::Calls);
                 self.host.call();
@@ -320,27 +389,28 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
 
     /// Everything is published and nothing is left to do, which counts as
     /// `why`: wait for a kick. `None` to go on, with what came meanwhile.
-    pub(super) fn wait_kick(&mut self, why: Counter) -> Result<Option<Outcome>> {
-        if !self.queue.kicks_on(self.mem)? {
-            return Ok(Some(self.end(why, Outcome::WaitKick)));
+    pub(super) fn wait_kick(&mut self, why: Counter) -> Result<Option<Next>> {
+        let news = self.queue.kicks_on(self.mem);
+        if !self.check(news)? {
+            return Ok(Some(self.end(why, Next::WaitKick)));
         }
-        self.queue.kicks_off(self.mem)?;
+        self.kicks_off()?;
         Ok(self.look_again())
     }
 
     /// Counts a look that moved nothing: a driver that moves its index to and
     /// fro gets no more turns than one with packets.
-    pub(super) fn look_again(&mut self) -> Option<Outcome> {
+    pub(super) fn look_again(&mut self) -> Option<Next> {
         self.budget
             .spend(0)
-            .then(|| self.end(Counter::LeftWeight, Outcome::Requeue))
+            .then(|| self.end(Counter::LeftWeight, Next::Requeue))
     }
 
     /// Ends the run, which counts as `why`.
     #[inline]
-    pub(super) fn end(&mut self, why: Counter, outcome: Outcome) -> Outcome {
+    pub(super) fn end(&mut self, why: Counter, next: Next) -> Next {
         self.host.bump(why);
-        outcome
+        next
     }
 
     /// Ends the run at a chain that cannot be served, or not yet.
@@ -355,7 +425,7 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
                         self.queue.set_stuck(true);
                         return Outcome::Miss { iova, access };
                     }
-                    Err(error) => error,
+                    Err(Stopped) => self.error,
                 }
             }
             error => error,

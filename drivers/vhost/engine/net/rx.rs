@@ -9,7 +9,6 @@ use super::super::addr::Segment;
 use super::super::counters::Counter;
 use super::super::error::Access;
 use super::super::error::Error;
-use super::super::error::Result;
 use super::super::features;
 use super::super::features::HeaderLen;
 use super::super::host::End;
@@ -22,7 +21,10 @@ use super::backend::Received;
 use super::backend::RxBackend;
 use super::header;
 use super::run::bytes;
+use super::run::Next;
+use super::run::Result;
 use super::run::Run;
+use super::run::Stopped;
 use super::Env;
 use super::Outcome;
 
@@ -79,6 +81,17 @@ pub fn run<M: GuestMemory, H: Host, B: RxBackend>(
     host: &mut H,
     backend: &mut B,
 ) -> Outcome {
+    run_here(queue, env, host, backend)
+}
+
+/// [`run`] on the caller's stack, where it finds its arguments.
+#[inline(always)]
+pub fn run_here<M: GuestMemory, H: Host, B: RxBackend>(
+    queue: &mut SplitQueue,
+    env: Env<'_, M>,
+    host: &mut H,
+    backend: &mut B,
+) -> Outcome {
     let mergeable = queue.has(features::NET_MRG_RXBUF);
     let header = env.header.vhost.saturating_add(env.header.sock);
     let mut rx = Rx {
@@ -95,20 +108,20 @@ pub fn run<M: GuestMemory, H: Host, B: RxBackend>(
         interrupted: false,
     };
     match rx.serve() {
-        Ok(outcome) => outcome,
-        Err(error) => rx.run.broken(error),
+        Ok(next) => next.into(),
+        Err(Stopped) => rx.run.broken(rx.run.error()),
     }
 }
 
 impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// The loop.
-    fn serve(&mut self) -> Result<Outcome> {
-        self.run.queue.kicks_off(self.run.mem)?;
+    fn serve(&mut self) -> Result<Next> {
+        self.run.kicks_off()?;
 
         loop {
             let Some(len) = self.peek_len()? else {
                 match self.dry()? {
-                    Some(outcome) => return Ok(outcome),
+                    Some(next) => return Ok(next),
                     None => continue,
                 }
             };
@@ -122,7 +135,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             };
             if let Step::TooFew = step {
                 match self.starved()? {
-                    Some(outcome) => return Ok(outcome),
+                    Some(next) => return Ok(next),
                     None => continue,
                 }
             }
@@ -132,7 +145,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             }
             if self.run.budget.spend(bytes(len)) {
                 self.run.publish()?;
-                return Ok(self.run.end(Counter::LeftWeight, Outcome::Requeue));
+                return Ok(self.run.end(Counter::LeftWeight, Next::Requeue));
             }
         }
     }
@@ -145,13 +158,14 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             return Ok(Some(len));
         }
         let run = &mut self.run;
-        let chains = run.queue.available(run.mem, run.batch.taken())?;
+        let chains = run.queue.available(run.mem, run.batch.taken());
+        let chains = run.check(chains)?;
         Ok(self.backend.peek_len(usize::from(chains.max(1))))
     }
 
     /// The socket has no packet: publish, poll, look again. `None` to go on.
     #[inline(never)]
-    fn dry(&mut self) -> Result<Option<Outcome>> {
+    fn dry(&mut self) -> Result<Option<Next>> {
         self.run.publish()?;
 
         let window = self.run.poll();
@@ -166,26 +180,26 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
             return Ok(self.run.look_again());
         }
         if self.interrupted {
-            return Ok(Some(self.run.end(Counter::LeftWork, Outcome::Requeue)));
+            return Ok(Some(self.run.end(Counter::LeftWork, Next::Requeue)));
         }
         if let Some(why) = window.and_then(|window| window.end.requeues()) {
-            return Ok(Some(self.run.end(why, Outcome::Requeue)));
+            return Ok(Some(self.run.end(why, Next::Requeue)));
         }
-        Ok(Some(self.run.end(Counter::LeftEmpty, Outcome::WaitSocket)))
+        Ok(Some(self.run.end(Counter::LeftEmpty, Next::WaitSocket)))
     }
 
     /// A packet waits for more chains: publish, and wait for a kick. `None` to
     /// go on.
     #[inline(never)]
-    fn starved(&mut self) -> Result<Option<Outcome>> {
+    fn starved(&mut self) -> Result<Option<Next>> {
         self.run.publish()?;
 
         if self.interrupted {
-            return Ok(Some(self.run.end(Counter::LeftWork, Outcome::Requeue)));
+            return Ok(Some(self.run.end(Counter::LeftWork, Next::Requeue)));
         }
-        let outcome = self.run.wait_kick(Counter::LeftShort)?;
-        self.run.queue.set_stuck(outcome == Some(Outcome::WaitKick));
-        Ok(outcome)
+        let next = self.run.wait_kick(Counter::LeftShort)?;
+        self.run.queue.set_stuck(next == Some(Next::WaitKick));
+        Ok(next)
     }
 
     /// Receives the next packet, of `len` bytes without its header, if it is the
@@ -297,15 +311,20 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// What the memory answers.
     #[inline]
     fn receive(&mut self, chains: u16, segments: usize, expected: usize) -> Result<bool> {
+        let counts = self.is_plain && self.num_buffers;
+        let num_buffers = if counts { chains.to_le() } else { 0 };
         let buffer = self.run.segments(segments);
-        if self.backend.recv(buffer, expected) != expected {
-            self.run.host.bump(Counter::DropTruncated);
-            return Ok(false);
+        match self.backend.recv(buffer, expected, num_buffers) {
+            Received::Whole => Ok(true),
+            Received::Uncounted => {
+                self.count_buffers(chains, segments)?;
+                Ok(true)
+            }
+            Received::Part => {
+                self.run.host.bump(Counter::DropTruncated);
+                Ok(false)
+            }
         }
-        if self.run.header.vhost == 0 && self.num_buffers {
-            self.count_buffers(chains, segments)?;
-        }
-        Ok(true)
     }
 
     /// Writes `num_buffers` into the header of the packet in hand.
@@ -335,8 +354,8 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         let head = self.run.head()?;
         // One buffer was too short for [`Rx::quick`] already.
         if !self.is_plain || !head.desc.is_alone() {
-            let found = self.run.common(head, Access::Write);
-            if let Some((_, segments)) = found.filter(|(len, _)| *len >= need) {
+            let (len, segments) = self.run.common(head, Access::Write);
+            if segments != 0 && len >= need {
                 self.run.take(head, u32::try_from(need).unwrap_or(u32::MAX));
                 return Ok(Fit::Yes {
                     chains: 1,
@@ -366,7 +385,9 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
                 taken = 1;
                 left = match self.take_any(&mut extent, left) {
                     // The chains before it take up the room.
-                    Err(Error::TooManySegments) if *chains > 0 => return Ok(Fit::Never),
+                    Err(Stopped) if *chains > 0 && self.run.error() == Error::TooManySegments => {
+                        return Ok(Fit::Never)
+                    }
                     left => left?,
                 };
             }
@@ -405,7 +426,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         let (chain, total) = self.run.walk(*extent)?;
         *extent = total;
         if chain.readable != 0 || chain.writable == 0 {
-            return Err(Error::BadRing);
+            return Err(self.run.stop(Error::BadRing));
         }
         let used = chain.writable.min(left);
         self.run.take(head, u32::try_from(used).unwrap_or(u32::MAX));
@@ -448,6 +469,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
     /// Writes `data` at byte `at` of the packet in hand.
     #[inline]
     fn write(&mut self, segments: usize, at: u64, data: &[u8]) -> Result {
-        header::write_at(self.run.mem, self.run.segments(segments), at, data)
+        let written = header::write_at(self.run.mem, self.run.segments(segments), at, data);
+        self.run.check(written)
     }
 }

@@ -11,7 +11,6 @@ use super::super::addr::Segment;
 use super::super::batch::Head;
 use super::super::counters::Counter;
 use super::super::error::Access;
-use super::super::error::Result;
 use super::super::features;
 use super::super::features::HeaderLen;
 use super::super::host::Host;
@@ -24,7 +23,10 @@ use super::backend::Staged;
 use super::backend::TxBackend;
 use super::header;
 use super::run::bytes;
+use super::run::Next;
+use super::run::Result;
 use super::run::Run;
+use super::run::Stopped;
 use super::Env;
 use super::Outcome;
 
@@ -73,6 +75,17 @@ pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
     host: &mut H,
     backend: &mut B,
 ) -> Outcome {
+    run_here(queue, env, host, backend)
+}
+
+/// [`run`] on the caller's stack, where it finds its arguments.
+#[inline(always)]
+pub fn run_here<M: GuestMemory, H: Host, B: TxBackend>(
+    queue: &mut SplitQueue,
+    env: Env<'_, M>,
+    host: &mut H,
+    backend: &mut B,
+) -> Outcome {
     let batch_size = bytes(backend.batch_size().min(BATCH));
     let min_len = min_len(env.header);
     let HeaderLen { vhost, .. } = env.header;
@@ -90,10 +103,10 @@ pub fn run<M: GuestMemory, H: Host, B: TxBackend>(
         tx.run.batch.return_as_one();
     }
     match tx.serve() {
-        Ok(outcome) => outcome,
-        Err(error) => {
+        Ok(next) => next.into(),
+        Err(Stopped) => {
             tx.submit();
-            tx.run.broken(error)
+            tx.run.broken(tx.run.error())
         }
     }
 }
@@ -126,8 +139,8 @@ pub(super) fn look<M: GuestMemory, H: Host>(
     min_len: usize,
 ) -> Result<Found> {
     let (readable, count) = match run.common(head, Access::Read) {
-        Some(found) => found,
-        None => {
+        (readable, count @ 1..) => (readable, count),
+        _ => {
             let (chain, extent) = run.walk(Extent::default())?;
             if chain.writable != 0 {
                 run.host.bump(Counter::DropDirection);
@@ -167,13 +180,13 @@ fn unfit<M: GuestMemory, H: Host>(run: &mut Run<'_, '_, M, H>, len: usize) -> us
 
 impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
     /// The loop.
-    fn serve(&mut self) -> Result<Outcome> {
-        self.run.queue.kicks_off(self.run.mem)?;
+    fn serve(&mut self) -> Result<Next> {
+        self.run.kicks_off()?;
 
         loop {
             if !self.run.ready()? {
                 match self.idle()? {
-                    Some(outcome) => return Ok(outcome),
+                    Some(next) => return Ok(next),
                     None => continue,
                 }
             }
@@ -189,11 +202,11 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
                         }
                         Step::Full => {
                             self.flush()?;
-                            return Ok(self.run.end(Counter::LeftFull, Outcome::WaitSocket));
+                            return Ok(self.run.end(Counter::LeftFull, Next::WaitSocket));
                         }
                         Step::NoMemory => {
                             self.flush()?;
-                            return Ok(self.run.end(Counter::LeftMemory, Outcome::Requeue));
+                            return Ok(self.run.end(Counter::LeftMemory, Next::Requeue));
                         }
                     }
                 }
@@ -204,14 +217,14 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
             }
             if self.run.budget.spend(bytes(len)) {
                 self.flush()?;
-                return Ok(self.run.end(Counter::LeftWeight, Outcome::Requeue));
+                return Ok(self.run.end(Counter::LeftWeight, Next::Requeue));
             }
         }
     }
 
     /// The ring is empty: publish, poll, look again. `None` to go on.
     #[inline(never)]
-    fn idle(&mut self) -> Result<Option<Outcome>> {
+    fn idle(&mut self) -> Result<Option<Next>> {
         self.flush()?;
 
         if let Some(window) = self.run.poll() {
@@ -221,7 +234,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
                 return Ok(None);
             }
             if let Some(why) = window.end.requeues() {
-                return Ok(Some(self.run.end(why, Outcome::Requeue)));
+                return Ok(Some(self.run.end(why, Next::Requeue)));
             }
         }
         self.run.wait_kick(Counter::LeftEmpty)

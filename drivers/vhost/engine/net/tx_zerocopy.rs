@@ -16,7 +16,6 @@
 
 use super::super::batch::Head;
 use super::super::counters::Counter;
-use super::super::error::Result;
 use super::super::host::End;
 use super::super::host::Host;
 use super::super::memory::GuestMemory;
@@ -28,7 +27,10 @@ use super::backend::ZeroCopyBackend;
 use super::in_flight;
 use super::in_flight::InFlight;
 use super::run::bytes;
+use super::run::Next;
+use super::run::Result;
 use super::run::Run;
+use super::run::Stopped;
 use super::tx;
 use super::tx::Found;
 use super::Env;
@@ -67,26 +69,30 @@ pub fn run<M: GuestMemory, H: Host, B: ZeroCopyBackend>(
         in_order,
     };
     tx.backend.listen(Listen::Never);
-    tx.turn().unwrap_or_else(|error| {
-        // The first error is the one to report.
-        let _ = tx.flush();
-        let outcome = tx.run.broken(error);
-        let _ = tx.rest(outcome);
-        outcome
-    })
+    match tx.turn() {
+        Ok(next) => next.into(),
+        Err(Stopped) => {
+            // The first error is the one to report.
+            let error = tx.run.error();
+            let _ = tx.flush();
+            let outcome = tx.run.broken(error);
+            let _ = tx.listen(Listen::Sometimes);
+            outcome
+        }
+    }
 }
 
 impl<M: GuestMemory, H: Host, B: ZeroCopyBackend> Tx<'_, '_, M, H, B> {
     /// A whole run.
-    fn turn(&mut self) -> Result<Outcome> {
-        let outcome = self.serve()?;
-        self.rest(outcome)?;
-        Ok(outcome)
+    fn turn(&mut self) -> Result<Next> {
+        let next = self.serve()?;
+        self.rest(next)?;
+        Ok(next)
     }
 
     /// The loop.
-    fn serve(&mut self) -> Result<Outcome> {
-        self.run.queue.kicks_off(self.run.mem)?;
+    fn serve(&mut self) -> Result<Next> {
+        self.run.kicks_off()?;
 
         loop {
             self.collect();
@@ -95,41 +101,41 @@ impl<M: GuestMemory, H: Host, B: ZeroCopyBackend> Tx<'_, '_, M, H, B> {
             }
             if !self.run.ready()? {
                 match self.idle()? {
-                    Some(outcome) => return Ok(outcome),
+                    Some(next) => return Ok(next),
                     None => continue,
                 }
             }
             if self.in_flight.is_full() {
                 match self.full()? {
-                    Some(outcome) => return Ok(outcome),
+                    Some(next) => return Ok(next),
                     None => continue,
                 }
             }
 
             let head = self.run.head()?;
             let Some(len) = self.chain(head)? else {
-                return Ok(self.run.end(Counter::LeftFull, Outcome::WaitSocket));
+                return Ok(self.run.end(Counter::LeftFull, Next::WaitSocket));
             };
             if self.run.budget.spend(bytes(len)) {
-                return Ok(self.run.end(Counter::LeftWeight, Outcome::Requeue));
+                return Ok(self.run.end(Counter::LeftWeight, Next::Requeue));
             }
         }
     }
 
     /// The ring is empty: publish, poll, look again. `None` to go on.
-    fn idle(&mut self) -> Result<Option<Outcome>> {
+    fn idle(&mut self) -> Result<Option<Next>> {
         // From here on completions are work like other work.
         self.listen(Listen::Sometimes)?;
 
-        let outcome = self.look()?;
-        if outcome.is_none() {
+        let next = self.look()?;
+        if next.is_none() {
             self.backend.listen(Listen::Never);
         }
-        Ok(outcome)
+        Ok(next)
     }
 
     /// Polls and looks again, everything being published. `None` to go on.
-    fn look(&mut self) -> Result<Option<Outcome>> {
+    fn look(&mut self) -> Result<Option<Next>> {
         if let Some(window) = self.run.poll() {
             let found = self.run.fetch();
             self.run.polled(window, matches!(found, Ok(true)));
@@ -137,29 +143,29 @@ impl<M: GuestMemory, H: Host, B: ZeroCopyBackend> Tx<'_, '_, M, H, B> {
                 return Ok(None);
             }
             if window.end == End::Work {
-                return Ok(Some(self.run.end(Counter::LeftWork, Outcome::Requeue)));
+                return Ok(Some(self.run.end(Counter::LeftWork, Next::Requeue)));
             }
         }
         self.run.wait_kick(Counter::LeftEmpty)
     }
 
     /// No chain can be taken before one is returned. `None` to go on.
-    fn full(&mut self) -> Result<Option<Outcome>> {
+    fn full(&mut self) -> Result<Option<Next>> {
         self.listen(Listen::Always)?;
         if self.in_flight.is_full() {
             // Chains that wait are no reason for the other ring to end its
             // window.
             self.run.queue.set_stuck(true);
-            let outcome = Outcome::WaitCompletion;
-            return Ok(Some(self.run.end(Counter::LeftInFlight, outcome)));
+            let next = Next::WaitCompletion;
+            return Ok(Some(self.run.end(Counter::LeftInFlight, next)));
         }
         self.backend.listen(Listen::Never);
         Ok(self.run.look_again())
     }
 
     /// Leaves what is in flight to completions.
-    fn rest(&mut self, outcome: Outcome) -> Result {
-        self.listen(if outcome == Outcome::WaitCompletion {
+    fn rest(&mut self, next: Next) -> Result {
+        self.listen(if next == Next::WaitCompletion {
             Listen::Always
         } else {
             Listen::Sometimes
@@ -263,7 +269,8 @@ impl<M: GuestMemory, H: Host, B: ZeroCopyBackend> Tx<'_, '_, M, H, B> {
         if elems.is_empty() {
             return Ok(());
         }
-        if in_flight::give_back(run.queue, run.mem, elems)? {
+        let wanted = in_flight::give_back(run.queue, run.mem, elems);
+        if run.check(wanted)? {
             run.host.bump(Counter::Calls);
             run.host.call();
         } else {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use vhost_engine::engine::addr::Segment;
 use vhost_engine::engine::counters::{Counter, Counters};
 use vhost_engine::engine::host::{End, Host, Window};
-use vhost_engine::engine::net::backend::{RxBackend, SendError, Staged, TxBackend};
+use vhost_engine::engine::net::backend::{Received, RxBackend, SendError, Staged, TxBackend};
 use vhost_engine::engine::split::SplitQueue;
 
 use crate::arena::Arena;
@@ -205,7 +205,7 @@ impl RxBackend for RxSocket<'_, '_> {
         self.packets.front().map(Vec::len)
     }
 
-    fn recv(&mut self, segments: &[Segment], len: usize) -> usize {
+    fn recv(&mut self, segments: &[Segment], len: usize, num_buffers: u16) -> Received {
         let packet = self.packets.pop_front().expect("no packet was shown");
         let mut data = vec![SOCKET_HEADER; self.header];
         data.extend_from_slice(&packet);
@@ -219,7 +219,11 @@ impl RxBackend for RxSocket<'_, '_> {
         if let Some(act) = self.after_recv.as_mut() {
             act();
         }
-        done
+        match num_buffers {
+            _ if done != len => Received::Part,
+            0 => Received::Whole,
+            _ => Received::Uncounted,
+        }
     }
 
     fn discard(&mut self) {
