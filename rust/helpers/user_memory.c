@@ -68,45 +68,43 @@ efault:
 }
 
 /*
- * Reads the avail index, and the heads of the next chains: as many as there are,
- * max at most. Inside a window.
+ * Reads the avail index. Answers how many chains there are from next on, max at
+ * most. Inside a window.
  */
-static __always_inline int vnr_read_heads(const u16 __user *ring, u32 num,
-					  u16 next, u16 *heads, u32 max,
-					  u16 *avail_idx)
+static __always_inline int vnr_read_count(const u16 __user *ring, u32 num,
+					  u16 next, u32 max, u16 *avail_idx)
 {
 	u32 count;
-	u32 slot;
-	u32 run;
 	u16 idx;
 
 	unsafe_get_user(idx, ring + VNR_AVAIL_IDX, efault);
 	*avail_idx = idx;
-	count = (u16)(idx - next);
-	if (count > num)
-		count = 0;
-	count = min(count, max);
-
 	/*
 	 * The heads, and all that the driver wrote before, are read after the
 	 * index. Pairs with the driver's barrier before it stores the index
 	 * (virtio 1.3, section 2.7.13).
 	 */
 	smp_rmb();
+	count = (u16)(idx - next);
 
-	/* Up to the ring's end, then from its start. */
-	ring += VNR_AVAIL_RING;
-	slot = next & (num - 1);
-	run = min(count, num - slot);
-	if (!vnr_copy_heads(heads, ring + slot, run))
-		goto efault;
-	if (run < count && !vnr_copy_heads(heads + run, ring, count - run))
-		goto efault;
-
-	return count;
+	return count > num ? 0 : min(count, max);
 
 efault:
 	return -EFAULT;
+}
+
+/* Reads count heads, the first one that of the chain next. Inside a window. */
+static __always_inline bool vnr_read_heads(const u16 __user *ring, u32 num,
+					   u16 next, u16 *heads, u32 count)
+{
+	u32 slot = next & (num - 1);
+	u32 run = min(count, num - slot);
+
+	/* Up to the ring's end, then from its start. */
+	ring += VNR_AVAIL_RING;
+
+	return vnr_copy_heads(heads, ring + slot, run) &&
+	       (run == count || vnr_copy_heads(heads + run, ring, count - run));
 }
 
 __no_kcsan
@@ -121,7 +119,9 @@ int vnr_fetch_heads(u64 avail, u32 num, u16 next, u16 *heads, u32 max,
 		return -EFAULT;
 
 	ring = masked_user_read_access_begin(ring);
-	count = vnr_read_heads(ring, num, next, heads, max, avail_idx);
+	count = vnr_read_count(ring, num, next, max, avail_idx);
+	if (count > 0 && !vnr_read_heads(ring, num, next, heads, count))
+		count = -EFAULT;
 	user_read_access_end();
 
 	return count;
@@ -134,6 +134,7 @@ s64 vnr_fetch_chains(const struct vnr_rings *rings, u16 next, u16 *heads,
 	const u16 __user *ring = u64_to_user_ptr(rings->avail);
 	const struct vring_desc __user *desc = u64_to_user_ptr(rings->desc);
 	u32 num = rings->num;
+	bool done = true;
 	int count;
 	u16 idx;
 
@@ -143,13 +144,20 @@ s64 vnr_fetch_chains(const struct vnr_rings *rings, u16 next, u16 *heads,
 		return -EFAULT;
 
 	ring = masked_user_read_access_begin(ring);
-	count = vnr_read_heads(ring, num, next, heads, max, &idx);
-	if (likely(count >= 0) &&
-	    unlikely(!vnr_copy_descs(descs, desc, num, heads, count)))
-		count = -EFAULT;
+	count = vnr_read_count(ring, num, next, max, &idx);
+	/* One is common, where packets come one by one, and takes no loops. */
+	if (count == 1)
+		done = vnr_copy_heads(heads, ring + VNR_AVAIL_RING +
+				      (next & (num - 1)), 1) &&
+		       vnr_copy_descs(descs, desc, num, heads, 1);
+	else if (count > 0)
+		done = vnr_read_heads(ring, num, next, heads, count) &&
+		       vnr_copy_descs(descs, desc, num, heads, count);
 	user_read_access_end();
+	if (unlikely(count < 0 || !done))
+		return -EFAULT;
 
-	return count < 0 ? count : (s64)idx << 32 | count;
+	return (s64)idx << 32 | count;
 }
 
 int vnr_read_descs(u64 table, u32 num, const u16 *heads,

@@ -11,7 +11,6 @@ use super::module::ModuleRef;
 use super::socket::NetSocket;
 use crate::bindings;
 use core::ptr::NonNull;
-use kernel::error::to_result;
 use kernel::prelude::*;
 
 /// What is done when a file becomes ready.
@@ -164,8 +163,11 @@ impl<W: Wake> PollEntry<W> {
         // SAFETY: By the invariant the entry and its file are live; `&mut self`
         // keeps others away.
         let ret = unsafe { bindings::vnr_poll_start(self.poll.as_ptr(), in_error_too) };
-        to_result(ret)?;
         self.started = ret > 0;
+        if ret < 0 {
+            // What `to_result()` does, which is a call.
+            return Err(Error::from_errno(ret));
+        }
         Ok(())
     }
 

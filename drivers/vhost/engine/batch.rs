@@ -151,11 +151,15 @@ impl Batch {
         mut each: impl FnMut(Desc, &mut Segment) -> Option<u32>,
     ) -> u16 {
         let ahead = self.at..self.count;
-        let heads = scratch.heads.get(ahead.clone()).unwrap_or_default();
-        let descs = scratch.descs.get(ahead).unwrap_or_default();
-        let segments = scratch.segments.get_mut(places).unwrap_or_default();
-        let used = scratch.used.get_mut(self.taken.into()..);
-        let places = segments.iter_mut().zip(used.unwrap_or_default());
+        let (Some(heads), Some(descs), Some(segments), Some(used)) = (
+            scratch.heads.get(ahead.clone()),
+            scratch.descs.get(ahead),
+            scratch.segments.get_mut(places),
+            scratch.used.get_mut(self.taken.into()..),
+        ) else {
+            return 0;
+        };
+        let places = segments.iter_mut().zip(used);
 
         let mut count = 0_u16;
         for ((&id, &raw), (segment, elem)) in heads.iter().zip(descs).zip(places) {
@@ -207,6 +211,13 @@ impl Batch {
         }
     }
 
+    /// Whether there may be no chain now: the last time there were fewer than
+    /// asked for. To look at the index alone costs less than to find no heads.
+    #[inline]
+    pub fn is_drained(&self) -> bool {
+        self.drained
+    }
+
     /// Reads chains ahead, if none are. `false` if there are none.
     ///
     /// # Errors
@@ -214,20 +225,6 @@ impl Batch {
     /// [`Error::BadRing`] if the avail index jumped; what the memory answers.
     #[inline]
     pub fn fetch<M: GuestMemory>(
-        &mut self,
-        queue: &mut SplitQueue,
-        mem: &M,
-        scratch: &mut Scratch,
-    ) -> Result<bool> {
-        // To look at the index alone costs less than to find no heads.
-        if self.drained && queue.available(mem, self.taken)? == 0 {
-            return Ok(false);
-        }
-        self.fetch_heads(queue, mem, scratch)
-    }
-
-    #[inline(never)]
-    fn fetch_heads<M: GuestMemory>(
         &mut self,
         queue: &mut SplitQueue,
         mem: &M,

@@ -356,6 +356,9 @@ impl SplitQueue {
             elems
         };
 
+        if self.event_idx() && self.signalled.is_none() {
+            return self.return_first(mem, elems, count);
+        }
         // The index is stored after the elements; that pairs with the driver's
         // barrier between index and element (section 2.7.14). It must be seen
         // before we read what the driver wants, which pairs with its barrier
@@ -372,11 +375,7 @@ impl SplitQueue {
         } else {
             layout::AVAIL_FLAGS
         });
-        let asked = if self.event_idx() && self.signalled.is_none() {
-            self.publish_first(mem, what)?
-        } else {
-            mem.publish(what, ask)?
-        };
+        let asked = mem.publish(what, ask)?;
         self.next_used = index;
         self.signalled.moved(index, count);
         Ok(asked)
@@ -384,12 +383,18 @@ impl SplitQueue {
 
     /// The first time nobody is asked: the driver is called.
     #[cold]
-    fn publish_first<M: GuestMemory>(&self, mem: &M, what: Publication<'_>) -> Result<Result<u16>> {
-        if !what.elems.is_empty() {
-            mem.write_used(what.to, what.elems)?;
-        }
-        mem.store_u16(what.index_at, what.index)?;
+    #[inline(never)]
+    fn return_first<M: GuestMemory>(
+        &mut self,
+        mem: &M,
+        elems: &[UsedElem],
+        count: u16,
+    ) -> Result<Result<u16>> {
+        let index = self.next_used.wrapping_add(count);
+        self.write_used(mem, 0, elems)?;
+        mem.store_u16(self.used.add(layout::USED_IDX), index)?;
         mem.fence();
+        self.next_used = index;
         Ok(Err(Error::Fault))
     }
 

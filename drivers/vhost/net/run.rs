@@ -35,7 +35,9 @@ pub(super) fn handle(turn: Turn<'_>, vring: &Vring<Net>, scratch: &mut Scratch) 
         vring.stats.woken_after(ns);
     }
 
-    let (again, alright) = match serve(&turn, &mut state, vring, scratch) {
+    let outcome = serve(&turn, &mut state, vring, scratch);
+    vring.stats.run_ends();
+    let (again, alright) = match outcome {
         Outcome::WaitKick | Outcome::WaitCompletion => (false, true),
         Outcome::WaitSocket => match state.wait_for_socket(turn.memory) {
             Waits::Yes => (false, true),
@@ -101,9 +103,7 @@ fn serve_rx(
     ring.poll.stop();
     vring.stats.run_begins();
     let (env, mut host) = run.parts(memory, ring.table.map());
-    let outcome = rx::run_here(ring.queue, env, &mut host, &mut io.for_run(*memory));
-    vring.stats.run_ends();
-    outcome
+    rx::run_here(ring.queue, env, &mut host, &mut io.for_run(*memory))
 }
 
 /// [`serve`] of a tx vring.
@@ -124,9 +124,7 @@ fn serve_tx(
     ring.poll.stop();
     vring.stats.run_begins();
     let (env, mut host) = run.parts(memory, ring.table.map());
-    let outcome = tx::run_here(ring.queue, env, &mut host, &mut io.for_run(sock, *memory));
-    vring.stats.run_ends();
-    outcome
+    tx::run_here(ring.queue, env, &mut host, &mut io.for_run(sock, *memory))
 }
 
 /// [`serve`] of a tx vring whose frames may be sent from the owner's memory.
@@ -148,9 +146,7 @@ fn serve_in_place(
     vring.stats.run_begins();
     let (env, mut host) = run.parts(memory, ring.table.map());
     let (mut io, in_flight) = zerocopy.for_run(io.for_run(sock, *memory));
-    let outcome = tx_zerocopy::run(ring.queue, env, &mut host, &mut io, in_flight);
-    vring.stats.run_ends();
-    outcome
+    tx_zerocopy::run(ring.queue, env, &mut host, &mut io, in_flight)
 }
 
 /// [`serve`] with an IOTLB or a dirty log, on a stack of its own: few runs need
@@ -268,9 +264,9 @@ impl<'a> Run<'a> {
         queue: &mut SplitQueue,
         io: &mut Io,
     ) -> Outcome {
-        let (stats, memory, sock) = (&self.vring.stats, self.turn.memory, self.header.sock);
-        stats.run_begins();
-        let outcome = match (io, self.zerocopy.take()) {
+        let (memory, sock) = (self.turn.memory, self.header.sock);
+        self.vring.stats.run_begins();
+        match (io, self.zerocopy.take()) {
             (Io::Rx(io), _) => {
                 let (env, mut host) = self.parts(mem, map);
                 rx::run(queue, env, &mut host, &mut io.for_run(memory))
@@ -284,9 +280,7 @@ impl<'a> Run<'a> {
                 let (mut io, in_flight) = zerocopy.for_run(io.for_run(sock, memory));
                 tx_zerocopy::run(queue, env, &mut host, &mut io, in_flight)
             }
-        };
-        stats.run_ends();
-        outcome
+        }
     }
 
     /// What the engine gets of it. By each kind of run for itself: what one of

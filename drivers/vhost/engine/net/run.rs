@@ -2,6 +2,7 @@
 
 //! What the tx and the rx loop have in common.
 
+use super::super::addr::Iova;
 use super::super::addr::Segment;
 use super::super::batch::Batch;
 use super::super::batch::Head;
@@ -143,7 +144,17 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         if self.batch.has_next() {
             return Ok(true);
         }
+        if self.batch.is_drained() && self.available()? == 0 {
+            return Ok(false);
+        }
         self.fetch()
+    }
+
+    /// Chains available after those taken, see [`SplitQueue::available`].
+    #[inline]
+    pub(super) fn available(&mut self) -> Result<u16> {
+        let chains = self.queue.available(self.mem, self.batch.taken());
+        self.check(chains)
     }
 
     /// The next chain, see [`Batch::head`].
@@ -154,7 +165,8 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     }
 
     /// Reads chains ahead, see [`Batch::fetch`].
-    pub(super) fn fetch(&mut self) -> Result<bool> {
+    #[inline(never)]
+    fn fetch(&mut self) -> Result<bool> {
         let found = self.batch.fetch(self.queue, self.mem, self.scratch);
         let found = self.check(found)?;
         if self.queue.is_full() {
@@ -168,20 +180,20 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
     /// That is the common chain; `None` is no answer, ask [`Run::walk`].
     #[inline]
     pub(super) fn segment(&mut self, head: Head, access: Access) -> Option<Segment> {
-        match chain::one(&self.translator, head.desc, access) {
-            None => self.look_up(head, access),
-            segment => segment,
-        }
-    }
-
-    /// [`Run::segment`] in another entry than the last hit.
-    #[inline(never)]
-    fn look_up(&mut self, head: Head, access: Access) -> Option<Segment> {
         let Head { desc, .. } = head;
         if !desc.is_alone_for(access) {
             return None;
         }
-        let segment = self.translator.miss(desc.addr, desc.len, access)?;
+        match chain::one(&self.translator, desc, access) {
+            None => self.look_up(desc.addr, desc.len, access),
+            segment => segment,
+        }
+    }
+
+    /// [`Run::segment`] of a buffer that is in another entry than the last hit.
+    #[inline(never)]
+    fn look_up(&mut self, addr: Iova, len: u32, access: Access) -> Option<Segment> {
+        let segment = self.translator.miss(addr, len, access)?;
         self.queue.set_guess(self.translator.place());
         Some(segment)
     }
@@ -231,9 +243,9 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
         let Some(reach) = self.translator.reach(Access::Write) else {
             return 0;
         };
-        let max = MAX_SEGMENTS.saturating_sub(extent.descs).min(max.into());
-        let end = extent.segments.saturating_add(max).min(MAX_SEGMENTS);
-        let places = extent.segments..end;
+        let Extent { segments, descs } = *extent;
+        let room = MAX_SEGMENTS.saturating_sub(segments.max(descs));
+        let places = segments..segments.wrapping_add(room.min(max.into()));
         let num = self.queue.num();
         let mut rest = *left;
 

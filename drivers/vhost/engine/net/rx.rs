@@ -157,9 +157,7 @@ impl<M: GuestMemory, H: Host, B: RxBackend> Rx<'_, '_, M, H, B> {
         if let Some(len) = self.backend.cached_len() {
             return Ok(Some(len));
         }
-        let run = &mut self.run;
-        let chains = run.queue.available(run.mem, run.batch.taken());
-        let chains = run.check(chains)?;
+        let chains = self.run.available()?;
         Ok(self.backend.peek_len(usize::from(chains.max(1))))
     }
 

@@ -228,7 +228,7 @@ impl<M: GuestMemory, H: Host, B: TxBackend> Tx<'_, '_, M, H, B> {
         self.flush()?;
 
         if let Some(window) = self.run.poll() {
-            let found = self.run.fetch();
+            let found = self.run.ready();
             self.run.polled(window, matches!(found, Ok(true)));
             if found? {
                 return Ok(None);

@@ -137,7 +137,7 @@ impl<M: GuestMemory, H: Host, B: ZeroCopyBackend> Tx<'_, '_, M, H, B> {
     /// Polls and looks again, everything being published. `None` to go on.
     fn look(&mut self) -> Result<Option<Next>> {
         if let Some(window) = self.run.poll() {
-            let found = self.run.fetch();
+            let found = self.run.ready();
             self.run.polled(window, matches!(found, Ok(true)));
             if found? {
                 return Ok(None);
