@@ -17,7 +17,7 @@ guest_start() { guest_launch "$@" && guest_ready; }
 
 # The same without the wait.
 guest_launch() {
-	local window=$1 queues='' serial=() port
+	local window=$1 queues='' machine=q35 serial=() port
 	shift
 	NETDEV=tap,id=n0,ifname=$TAP,script=no,downscript=no,vhost=on$GUEST_NETDEV
 	CARD=virtio-net-pci,id=card,netdev=n0,romfile=,mac=52:54:00:12:34:56$GUEST_CARD
@@ -34,8 +34,9 @@ guest_launch() {
 	ip tuntap add "$TAP" mode tap vnet_hdr $queues
 	if [ -n "$BRIDGE" ]; then ip link set "$TAP" master "$BRIDGE"; else ip address add $VM_IP/24 dev "$TAP"; fi
 	ip link set "$TAP" up
+	[[ $(uname -r) != *-kasan ]] || machine+=,kernel-irqchip=split # it is built without KVM_IOAPIC
 	for port in commands monitor; do serial+=(-chardev "pipe,id=$port,path=$GUEST_DIR/$port"); done
-	qemu-system-x86_64 -accel kvm -cpu host -M q35 -smp "$QUEUES" -m 256,slots=2,maxmem=1G -nodefaults -no-user-config -display none \
+	qemu-system-x86_64 -accel kvm -cpu host -M "$machine" -smp "$QUEUES" -m 256,slots=2,maxmem=1G -nodefaults -no-user-config -display none \
 		-kernel /guest/vmlinuz -initrd /guest/initrd -append "console=ttyS0 loglevel=5 panic=-1 $GUEST_KERNEL" \
 		"${serial[@]}" -serial "file:$GUEST_DIR/console" -serial chardev:commands -mon chardev=monitor,mode=control \
 		"$@" -netdev "$NETDEV" -device "$CARD" >"$GUEST_DIR/qemu" 2>&1 &
@@ -54,10 +55,16 @@ guest_ready() {
 			guest_card_up
 			return
 		done
-		[ -e "/proc/$QEMU/exe" ] || { echo "QEMU ended"; break; }
+		[ -e "/proc/$QEMU/exe" ] || { qemu_ended; return 1; }
 	done
 	echo "the guest did not boot"
 	return 1
+}
+
+# Says how a QEMU ended that should not have.
+qemu_ended() {
+	wait "$QEMU"
+	echo "QEMU ended with status $?: $(tail -n 5 "$GUEST_DIR/qemu" | paste -sd ' ')"
 }
 
 # Brings a network card up that has just appeared in the guest.
