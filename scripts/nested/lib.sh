@@ -12,6 +12,9 @@ GUEST_CARD=''        # more properties of its network card, likewise
 GUEST_KERNEL=''      # more of its kernel's command line
 GUEST_IP=10.0.0.2 VM_IP=10.0.0.1
 
+# How many times less is done and longer waited for on a debug kernel.
+if [[ $(uname -r) == *-kasan ]]; then SLOW=8; else SLOW=1; fi
+
 # Starts a guest with the polling window $1 in microseconds (0: none) and any more arguments of QEMU's. Waits for the boot.
 guest_start() { guest_launch "$@" && guest_ready; }
 
@@ -34,7 +37,7 @@ guest_launch() {
 	ip tuntap add "$TAP" mode tap vnet_hdr $queues
 	if [ -n "$BRIDGE" ]; then ip link set "$TAP" master "$BRIDGE"; else ip address add $VM_IP/24 dev "$TAP"; fi
 	ip link set "$TAP" up
-	[[ $(uname -r) != *-kasan ]] || machine+=,kernel-irqchip=split # it is built without KVM_IOAPIC
+	[ $SLOW -eq 1 ] || machine+=,kernel-irqchip=split # the kasan kernel has no KVM_IOAPIC
 	for port in commands monitor; do serial+=(-chardev "pipe,id=$port,path=$GUEST_DIR/$port"); done
 	qemu-system-x86_64 -accel kvm -cpu host -M "$machine" -smp "$QUEUES" -m 256,slots=2,maxmem=1G -nodefaults -no-user-config -display none \
 		-kernel /guest/vmlinuz -initrd /guest/initrd -append "console=ttyS0 loglevel=5 panic=-1 $GUEST_KERNEL" \
@@ -90,7 +93,7 @@ guest_command() {
 guest() {
 	local line
 	guest_command "$*" || return 124
-	while read -r -t 90 -u "$guest_out" line; do
+	while read -r -t $((90 * SLOW)) -u "$guest_out" line; do
 		line=${line%$'\r'}
 		if [[ $line =~ ^(.*)::$NUMBER\ ([0-9]+)$ ]]; then
 			[ -z "${BASH_REMATCH[1]}" ] || printf '%s\n' "${BASH_REMATCH[1]}"
@@ -105,7 +108,7 @@ guest() {
 
 # Runs a command in the guest until it succeeds.
 guest_until() {
-	guest "n=0; until { $*; } >/dev/null 2>&1; do n=\$((n + 1)); [ \$n -lt 300 ] || exit 1; usleep 100000; done" ||
+	guest "n=0; until { $*; } >/dev/null 2>&1; do n=\$((n + 1)); [ \$n -lt $((300 * SLOW)) ] || exit 1; usleep 100000; done" ||
 		{ echo "in the guest this did not come true: $*"; return 1; }
 }
 
@@ -127,8 +130,8 @@ asked() {
 guest_stop() {
 	local n=0
 	guest_command 'poweroff -f'
-	while [ -e "/proc/$QEMU/exe" ] && [ $n -lt 300 ]; do n=$((n + 1)); usleep 100000; done
-	[ $n -lt 300 ] || { echo "QEMU is still there 30 s after the guest's poweroff"; kill -9 "$QEMU"; }
+	while [ -e "/proc/$QEMU/exe" ] && [ $n -lt $((300 * SLOW)) ]; do n=$((n + 1)); usleep 100000; done
+	[ $n -lt $((300 * SLOW)) ] || { echo "QEMU is still there $((30 * SLOW)) s after the guest's poweroff"; kill -9 "$QEMU"; }
 	wait "$QEMU" || { echo "QEMU ended with status $?"; cat "$GUEST_DIR/qemu"; return 1; }
 	exec {guest_in}>&- {guest_out}>&- {to_monitor}>&- {from_monitor}>&-
 	ip link del "$TAP"

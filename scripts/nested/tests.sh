@@ -56,12 +56,12 @@ files() {
 	head -c 1000000 /dev/urandom >/tmp/ours
 	guest 'head -c 1000000 /dev/urandom >/tmp/theirs'
 	[ -p /tmp/hold ] || mkfifo /tmp/hold
-	timeout 70 nc -l -p 5000 >/tmp/theirs 0<>/tmp/hold &
+	timeout $((70 * SLOW)) nc -l -p 5000 >/tmp/theirs 0<>/tmp/hold &
 	receiver=$!
-	timeout 70 nc -l -p 5001 </tmp/ours &
+	timeout $((70 * SLOW)) nc -l -p 5001 </tmp/ours &
 	sender=$!
 	usleep 300000
-	guest "[ -p /tmp/hold ] || mkfifo /tmp/hold; timeout 60 nc $VM_IP 5000 </tmp/theirs & timeout 60 nc $VM_IP 5001 >/tmp/ours 0<>/tmp/hold; wait" | grep . # what it says is trouble
+	guest "[ -p /tmp/hold ] || mkfifo /tmp/hold; timeout $((60 * SLOW)) nc $VM_IP 5000 </tmp/theirs & timeout $((60 * SLOW)) nc $VM_IP 5001 >/tmp/ours 0<>/tmp/hold; wait" | grep . # what it says is trouble
 	wait $receiver $sender
 	ours=$(sha256sum </tmp/ours) theirs=$(sha256sum </tmp/theirs)
 	[ "$(guest 'sha256sum </tmp/ours')" = "$ours" ] || found "the VM's file arrived as $(guest 'wc -c </tmp/ours') bytes that differ" || return
@@ -74,10 +74,12 @@ to_guest() { sh "$(dirname "$0")/iperf" -c "$GUEST_IP" "$@"; }
 
 # What iperf3 says was sent may lack one write, as the thread that asks is not the one that sends.
 
-# tcp WAY BYTES: iperf3 does not wait for what is in flight at the end, so half of it will do; see files for all of it.
+# tcp WAY BYTES: iperf3 does not wait for what is in flight at the end, so half of it will do; see files for all of it. Of
+# the few bytes on a debug kernel all could be in flight.
 tcp() {
-	local line sent received size=131072
-	line=$($1 -l $size -n "$2") || found "$line" || return
+	local line sent received size=131072 buffer=()
+	[ $SLOW -eq 1 ] || buffer=(-w 256K)
+	line=$($1 -l $size "${buffer[@]}" -n "$2") || found "$line" || return
 	read -r sent received _ <<<"$line"
 	[[ $sent -ge $2 && $received -le $((sent + size)) && $received -ge $((sent / 2)) ]] || found "$sent bytes sent, $received received"
 }
