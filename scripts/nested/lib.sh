@@ -34,6 +34,7 @@ guest_launch() {
 	# As in the guest's init.
 	echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
 	echo 8388608 | tee /proc/sys/net/core/[rw]mem_max >/dev/null
+	echo pfifo_fast >/proc/sys/net/core/default_qdisc
 	ip tuntap add "$TAP" mode tap vnet_hdr $queues
 	if [ -n "$BRIDGE" ]; then ip link set "$TAP" master "$BRIDGE"; else ip address add $VM_IP/24 dev "$TAP"; fi
 	ip link set "$TAP" up

@@ -44,8 +44,9 @@ pings() {
 		[ $where = guest ] && to=$VM_IP || to=$GUEST_IP
 		before=$(echo_replies $where)
 		line=$($where ping -c 8 -i 0.1 -W 30 -s "$1" "$to")
-		for ((n = 0; n < 300 && $(echo_replies $where) < before + 8; n++)); do usleep 100000; done
-		[ $n -lt 300 ] || found "$(($(echo_replies $where) - before)) of 8 came back: $line" || return
+		for ((n = 0; n < 300 / SLOW && $(echo_replies $where) < before + 8; n++)); do usleep 100000; done
+		[ $n -lt $((300 / SLOW)) ] ||
+			found "$(($(echo_replies $where) - before)) of 8 came back; guest $(guest_counts), tap $(tap_counts): $line" || return
 	done
 }
 
