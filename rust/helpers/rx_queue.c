@@ -52,11 +52,12 @@ static __always_inline int vnr_rx_packet_len(void *packet)
 }
 
 /*
- * Takes packets off a ring that has some, under its lock. Out of line, so that a
- * look at a packet that is here, or at none, stays short.
+ * Takes packets off a ring that has some, under its lock, which it lets go. Out
+ * of line, so that a look at a packet that is here, or at none, stays short.
  */
 static noinline int vnr_rx_refill(struct vnr_rx *rx, struct ptr_ring *ring,
 				  u32 max)
+	__releases(&ring->consumer_lock)
 {
 	int *len = rx->batch.len;
 	void **packet;
@@ -68,6 +69,7 @@ static noinline int vnr_rx_refill(struct vnr_rx *rx, struct ptr_ring *ring,
 	/* A tun whose queue was stopped starts it when there is room again. */
 	if (rx->socket.kind == VNR_SOCKET_TUN)
 		tun_wake_queue(rx->socket.file, count);
+	spin_unlock(&ring->consumer_lock);
 
 	rx->batch.head = 0;
 	rx->batch.tail = count;
@@ -103,7 +105,6 @@ int vnr_rx_peek(struct vnr_rx *rx, u32 max)
 {
 	struct vnr_rx_batch *batch = &rx->batch;
 	struct ptr_ring *ring = rx->socket.ring;
-	int len = -1;
 
 	if (!ring)
 		return vnr_rx_peek_socket(rx->socket.sock->sk);
@@ -114,10 +115,10 @@ int vnr_rx_peek(struct vnr_rx *rx, u32 max)
 	/* Under the lock: a change of the queue length frees the ring's array. */
 	spin_lock(&ring->consumer_lock);
 	if (!__ptr_ring_empty(ring))
-		len = vnr_rx_refill(rx, ring, max);
+		return vnr_rx_refill(rx, ring, max);
 	spin_unlock(&ring->consumer_lock);
 
-	return len;
+	return -1;
 }
 
 /* The next packet moves out of the queue; NULL without one. */
