@@ -38,23 +38,30 @@ const USED_GPA: u64 = 0x5_0000_0fe0;
 /// Where a part of the ring is, in bytes from the usual place.
 type Offset = i16;
 
-/// An entry of the IOTLB: addresses from that of the rings or the buffers on,
-/// and where they are in memory, from the same address on.
+/// An entry of the IOTLB: addresses, and how far from there they are in memory.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-struct Entry {
-    buffers: bool,
-    start: u16,
-    more: u16,
-    shift: i16,
-    access: u8,
+enum Entry {
+    /// From that of the rings or the buffers on.
+    Any {
+        buffers: bool,
+        start: u16,
+        more: u16,
+        shift: i16,
+        access: u8,
+    },
+    /// What follows the last piece of the ring, or the ring's first.
+    Piece { more: u8, shift: i16 },
 }
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    Num(u16),
+    /// A power of two, or any.
+    Num(u8, Option<u16>),
     Addresses(Offset, Offset, Offset),
     Features(u8),
     Base(u16),
+    /// The used index that the next start finds.
+    Used(u16),
     Start,
     Stop,
     KicksOn,
@@ -73,6 +80,8 @@ enum Step {
 #[derive(Arbitrary, Debug)]
 pub struct Case {
     write: bool,
+    log: u8,
+    base: u16,
     holes: Vec<(u16, u8)>,
     steps: Vec<Step>,
 }
@@ -125,11 +134,13 @@ pub fn run(case: Case) {
 impl<'m, 'a> Fuzz<'m, 'a> {
     fn new(world: &'m World<'a>, case: &Case) -> Self {
         let (mem, place, buffers) = world;
-        let rig = Rig::new(world, V1);
-        let memory = Memory {
+        let mut rig = Rig::at(world, V1, case.base);
+        let mut memory = Memory {
             place: *place,
             buffers: *buffers,
         };
+        memory.place.num = 1 << (case.log % 7);
+        rig.queue.set_num(memory.place.num);
         mem.with_bytes(|bytes| memory.fill(bytes, case.write));
         let hole = |(at, len): &(u16, u8)| {
             let at = BASE + u64::from(*at);
@@ -153,7 +164,8 @@ impl<'m, 'a> Fuzz<'m, 'a> {
     fn step(&mut self, step: Step) {
         let queue = &mut self.rig.queue;
         match step {
-            Step::Num(num) if !self.active => {
+            Step::Num(log, other) if !self.active => {
+                let num = other.unwrap_or(1 << (log % 16));
                 if let Some(num) = layout::check_num(num.into()).filter(|num| *num <= MAX) {
                     queue.set_num(num);
                     self.memory.place.num = num;
@@ -166,6 +178,10 @@ impl<'m, 'a> Fuzz<'m, 'a> {
                 (self.tx.header, self.rx.header) = (self.rig.header.sock, self.rig.header.sock);
             }
             Step::Base(base) if !self.active => queue.set_base(base),
+            Step::Used(index) => {
+                let at = self.memory.place.used_idx();
+                self.rig.mem.poke(at, &index.to_le_bytes());
+            }
             Step::Start => self.start(),
             Step::Stop => self.active = false,
             Step::KicksOn | Step::KicksOff if self.active => {
@@ -177,16 +193,20 @@ impl<'m, 'a> Fuzz<'m, 'a> {
                 self.rig
                     .mem
                     .with_bytes(|bytes| memory.change(bytes, change));
+                self.spread();
             }
             Step::Packet(len) => self.rx.push(len.into(), 7),
             Step::Run(rx, acts) => self.work(rx, acts),
-            Step::Iotlb(entries) => self.iotlb = entries.map(|entries| self.entries(&entries)),
+            Step::Iotlb(entries) => {
+                self.iotlb = entries.map(|entries| self.entries(&entries));
+                self.spread();
+            }
             Step::Log(used, buffers) => {
                 let used = used.then_some(USED_GPA);
                 self.what = What { used, buffers };
             }
             Step::LogBroken(broken) => self.pages.broken = broken,
-            Step::Num(_) | Step::Base(_) | Step::KicksOn | Step::KicksOff => {}
+            Step::Num(..) | Step::Base(_) | Step::KicksOn | Step::KicksOff => {}
         }
     }
 
@@ -207,22 +227,62 @@ impl<'m, 'a> Fuzz<'m, 'a> {
     fn entries(&self, entries: &[Entry]) -> (Vec<Range>, bool) {
         let mut ranges = Vec::new();
         let end = self.rig.buffers + BUFFERS;
-        for entry in entries {
-            let (iova, uva) = if entry.buffers {
-                (GPA, self.rig.buffers)
-            } else {
-                (BASE, BASE)
-            };
-            let start = iova + u64::from(entry.start);
-            let uva = (uva + u64::from(entry.start)).saturating_add_signed(entry.shift.into());
+        let mut next = BASE;
+        let mut add = |start: u64, more: u64, (linear, shift): (u64, i16), access: u32| {
+            let uva = linear.saturating_add_signed(shift.into());
             let uva = uva.clamp(BASE, end - 0x1_0000);
-            let last = start + u64::from(entry.more);
-            if let Ok(range) = Range::new(start, last, uva, entry.access.into()) {
+            if let Ok(range) = Range::new(start, start + more, uva, access) {
                 ranges.insert(iotlb::insert_at(&ranges, start), range);
             }
+        };
+        for entry in entries {
+            match *entry {
+                Entry::Any {
+                    buffers,
+                    start,
+                    more,
+                    shift,
+                    access,
+                } => {
+                    let (iova, uva) = if buffers {
+                        (GPA, self.rig.buffers)
+                    } else {
+                        (BASE, BASE)
+                    };
+                    let (start, uva) = (iova + u64::from(start), uva + u64::from(start));
+                    add(start, more.into(), (uva, shift), access.into());
+                }
+                Entry::Piece { more, shift } => {
+                    let more = 8 * u64::from(more) + 7;
+                    add(next, more, (next, shift.wrapping_mul(8)), 3);
+                    next += more + 1;
+                }
+            }
+        }
+        if next > BASE {
+            // The rest of the ring, and its buffers.
+            add(next, 0xfff, (next, 0), 3);
+            add(GPA, 0xffff, (self.rig.buffers, 0), 3);
         }
         let overlap = iotlb::index(&mut ranges);
         (ranges, overlap)
+    }
+
+    /// Shows the device, through the IOTLB, what the driver has written.
+    fn spread(&self) {
+        let Some((ranges, _)) = &self.iotlb else {
+            return;
+        };
+        self.rig.mem.with_bytes(|bytes| {
+            for range in ranges.iter().filter(|range| range.start() >= BASE) {
+                let from = (range.start() - BASE) as usize;
+                let to = (range.uva() - BASE) as usize;
+                let len = range.size() as usize;
+                if from + len <= bytes.len() {
+                    bytes.copy_within(from..from + len, to);
+                }
+            }
+        });
     }
 
     /// Where the engine may go for the ring: its parts, or what the IOTLB has.
@@ -346,7 +406,11 @@ impl<'m, 'a> Fuzz<'m, 'a> {
             let of_ring = self.iotlb.is_none() && used <= touch.addr && end <= used_end;
             if let (true, Some(gpa)) = (of_ring, self.what.used) {
                 let at = gpa + (touch.addr - used);
-                assert!(marked.contains(&(at / PAGE)), "{touch:x?} is not logged");
+                let mut pages = at / PAGE..=(at + touch.len - 1) / PAGE;
+                assert!(
+                    pages.all(|page| marked.contains(&page)),
+                    "{touch:x?} is not logged"
+                );
             }
             if self.what.buffers && self.what.used.is_some() && !of_ring {
                 for range in &self.rig.ranges {
