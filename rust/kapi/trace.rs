@@ -22,7 +22,7 @@ pub(crate) struct Id {
 /// Whether the tracepoint is on: a branch that the kernel patches.
 macro_rules! is_on {
     ($tracepoint:ident) => {{
-        #[cfg(CONFIG_TRACEPOINTS)]
+        #[cfg(all(CONFIG_TRACEPOINTS, not(vnr_no_tracepoints)))]
         // SAFETY: The key is that of a tracepoint which C defines.
         let on = unsafe {
             kernel::jump_label::static_branch_unlikely!(
@@ -31,7 +31,7 @@ macro_rules! is_on {
                 key
             )
         };
-        #[cfg(not(CONFIG_TRACEPOINTS))]
+        #[cfg(any(not(CONFIG_TRACEPOINTS), vnr_no_tracepoints))]
         let on = false;
         on
     }};
