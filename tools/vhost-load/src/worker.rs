@@ -21,15 +21,17 @@ impl Worker {
         format!("vhost-{}", gettid())
     }
 
-    /// Looks for a thread of this name, among this process's own and then among all processes (kernel threads).
+    /// Looks for the newest thread of this name, among this process's own and then among all processes (kernel threads).
+    /// An older one is that of a device before, which is about to go.
     pub fn find(name: &str) -> Option<Self> {
         ["/proc/self/task", "/proc"].into_iter().find_map(|folder| {
-            fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
+            let threads = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| {
                 let task = entry.path();
                 let comm = fs::read_to_string(task.join("comm")).ok()?;
                 let tid = entry.file_name().to_str()?.parse().ok()?;
                 (comm.trim_end() == name).then_some(Self { tid, task })
-            })
+            });
+            threads.max_by_key(Self::tid)
         })
     }
 
