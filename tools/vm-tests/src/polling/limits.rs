@@ -158,7 +158,11 @@ pub(super) fn guest(node: &Path) -> Result<()> {
     };
     let without = polled_each(&start(PollFlags::default())?, 4, asleep)?;
     let with = polled_each(&start(guest)?, 30, asleep)?;
-    let running = polled_each(&start(guest)?, 5, || spin(window * 2))?;
+    let one = |_| polled_each(&start(guest)?, 1, || spin(window * 2));
+    let mut each = (0..5).map(one).collect::<Result<Vec<_>>>()?;
+    each.sort();
+    // A driver that is kept from its CPU for a moment ends a window.
+    let running = each[each.len() / 2];
     let preempted = preempted(&start(guest)?)?;
     println!("# polling: of {window:?}: {without:?} without the option; with it {with:?} asleep, {running:?} running, {preempted:?} preempted");
     limit(without > window * 9 / 10, || {
