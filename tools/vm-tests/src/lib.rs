@@ -13,6 +13,7 @@ pub mod disturbed;
 pub mod faults;
 pub mod found;
 pub mod hostile;
+pub mod inject;
 pub mod iotlb;
 pub mod parameters;
 pub mod patience;

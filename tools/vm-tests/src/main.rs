@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, clients, counters, dirty_log, disturbed, faults, found, hostile, iotlb, parameters,
-    polling, published, races, stop, stuck, toggles, windows, workers, zerocopy,
+    arrays, clients, counters, dirty_log, disturbed, faults, found, hostile, inject, iotlb,
+    parameters, polling, published, races, stop, stuck, toggles, windows, workers, zerocopy,
 };
 
 /// Tests of a vhost-net driver
@@ -62,6 +62,8 @@ enum Command {
     Found,
     /// Faults that others had
     Faults,
+    /// Allocations and copies that fail
+    Inject,
     /// What the module's parameters change: prints it, to be compared
     Parameters {
         /// Entries that an address map keeps, if that is to be seen
@@ -178,6 +180,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Toggles => suite("toggles", &|report| toggles::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
         Command::Faults => suite("faults", &|report| faults::run(node, only, report)),
+        Command::Inject => suite("inject", &|report| inject::run(node, only, report)),
         Command::DirtyLog => suite("dirty-log", &|report| dirty_log::run(node, only, report)),
         Command::Iotlb => suite("iotlb", &|report| iotlb::run(node, only, report)),
         Command::Races(options) => suite("races", &|report| {

@@ -68,6 +68,11 @@ impl Rig {
         Ok(self.vhost().set_mem_table(&self.table)?)
     }
 
+    /// The memory table.
+    pub fn table(&self) -> &[MemoryRegion] {
+        &self.table
+    }
+
     /// Opens a device.
     ///
     /// # Errors
@@ -403,6 +408,13 @@ impl Counters {
             name(index)
         );
         Ok(())
+    }
+
+    /// Packets of a ring that were dropped, whatever for.
+    pub fn drops(&self, index: u32) -> u64 {
+        let prefix = format!("{}-drop-", name(index));
+        let drops = self.0.iter().filter(|(key, _)| key.starts_with(&prefix));
+        drops.map(|(_, count)| count).sum()
     }
 
     /// By how much a counter grew; nothing for a driver without counters.
