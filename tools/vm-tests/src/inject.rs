@@ -266,6 +266,9 @@ fn one_each_way(rig: &Rig, at: u16) -> Result<()> {
     rig.expect_received(at, slot, u64::from(at))
 }
 
+/// As many failures as none of these tests comes to.
+const TIMES: u32 = 1_000_000;
+
 /// A share of what one task asks for fails, until this is dropped.
 struct Failing<'a> {
     faults: &'a [&'a str],
@@ -278,10 +281,20 @@ impl<'a> Failing<'a> {
         let this = Self { faults, task };
         fs::write(&this.task, "1").with_context(|| this.task.clone())?;
         for attr in faults {
-            set(attr, "times", "-1")?;
+            set(attr, "times", &TIMES.to_string())?;
             set(attr, "probability", "20")?;
         }
         Ok(this)
+    }
+
+    /// How often something has failed.
+    fn count(&self) -> Result<u32> {
+        let left = |attr: &&str| -> Result<u32> {
+            let path = Path::new("/sys/kernel/debug").join(attr).join("times");
+            Ok(fs::read_to_string(path)?.trim().parse()?)
+        };
+        let failed = self.faults.iter().map(|attr| Ok(TIMES - left(attr)?));
+        failed.sum()
     }
 }
 
@@ -317,9 +330,10 @@ fn runs(node: &Path, kthread: bool, faults: &[&str]) -> Result<()> {
             told += 1;
         }
     }
+    let failed = failing.count()?;
     drop(failing);
     // What an allocation was for is seen at the interface only.
-    ensure!(!copies || told > 0, "nothing failed");
+    ensure!(failed > 0 && (!copies || told > 0), "nothing failed");
     ensure!(
         received > PACKETS / 4,
         "{received} of {PACKETS} were received"
