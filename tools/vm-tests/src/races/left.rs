@@ -11,6 +11,9 @@ use super::field::BALLAST;
 use crate::patience::wait_for;
 use crate::stop::expect_no_worker;
 
+/// KiB of a page.
+const PAGE_KIB: u64 = 4;
+
 /// The system as it is without devices.
 pub(super) struct Clean {
     refcnt: String,
@@ -19,15 +22,22 @@ pub(super) struct Clean {
     links: BTreeSet<String>,
 }
 
-/// A number behind a word of a file.
-fn number(path: &str, key: &str) -> Result<u64> {
+/// The numbers behind a word that begins a line of a file, in its order: at least one.
+fn numbers(path: &str, key: &str) -> Result<Vec<u64>> {
     let text = fs::read_to_string(path).with_context(|| path.to_owned())?;
-    let words = |line: &str| {
+    let number = |line: &str| {
         let mut words = line.split_whitespace();
         (words.next() == Some(key)).then(|| words.next()?.parse().ok())?
     };
-    let found = text.lines().find_map(words);
-    found.with_context(|| format!("there is no {key} in {path}"))
+    let found: Vec<u64> = text.lines().filter_map(number).collect();
+    ensure!(!found.is_empty(), "there is no {key} in {path}");
+    Ok(found)
+}
+
+/// The first of them.
+fn number(path: &str, key: &str) -> Result<u64> {
+    let found = numbers(path, key)?;
+    found.first().copied().context("no number")
 }
 
 /// Open files of all processes.
@@ -85,9 +95,14 @@ impl Clean {
 /// KiB that neither processes nor the page cache have: what the kernel has, and what it lost.
 pub(crate) fn kernel_memory() -> Result<u64> {
     fs::write("/proc/sys/vm/drop_caches", "3")?;
+    // Adds what each CPU has counted by itself to the sums.
+    fs::write("/proc/sys/vm/stat_refresh", "1")?;
     let get = |key| number("/proc/meminfo", key);
     let others = ["MemFree:", "Cached:", "Buffers:", "AnonPages:"].map(get);
     let others: u64 = others.into_iter().sum::<Result<u64>>()?;
+    // Free pages on the CPUs' own lists, tens of MiB, are not in MemFree.
+    let lists = numbers("/proc/zoneinfo", "count:")?;
+    let others = others + lists.into_iter().sum::<u64>() * PAGE_KIB;
     let all = get("MemTotal:")?;
     ensure!(
         others <= all,
