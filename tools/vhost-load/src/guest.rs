@@ -78,10 +78,7 @@ impl<'a> TxHalf<'a> {
     ///
     /// [`Failure::State`] if there is no [room](TxHalf::has_room).
     pub fn push(&mut self, stamp: Stamp, corrupt: bool) -> Result<(), Failure> {
-        let slot = self
-            .buffers
-            .take()
-            .ok_or_else(|| Failure::State("tx ring: no buffer is free".to_owned()))?;
+        let slot = self.take()?;
         let start = self.buffers.address(slot);
         if self.write_each {
             self.compose(stamp);
@@ -92,6 +89,32 @@ impl<'a> TxHalf<'a> {
         }
         let len = self.packet.len() as u32; // CAST: Below 65536 + 24.
         self.cut.segments(start, len, false, &mut self.segments);
+        self.add(slot)
+    }
+
+    /// Adds `len` bytes of a buffer, which the device may write to or not: no packet that a host gets.
+    ///
+    /// # Errors
+    ///
+    /// As [`TxHalf::push`].
+    pub fn push_wrong(&mut self, len: u32, writable: bool) -> Result<(), Failure> {
+        let slot = self.take()?;
+        let addr = self.buffers.address(slot);
+        self.segments.clear();
+        self.segments.push(Segment {
+            addr,
+            len,
+            writable,
+        });
+        self.add(slot)
+    }
+
+    fn take(&mut self) -> Result<u32, Failure> {
+        let none = || Failure::State("tx ring: no buffer is free".to_owned());
+        self.buffers.take().ok_or_else(none)
+    }
+
+    fn add(&mut self, slot: u32) -> Result<(), Failure> {
         let broken = |source| Failure::Device { index: TX, source };
         self.vring.queue.add(&self.segments, slot).map_err(broken)
     }

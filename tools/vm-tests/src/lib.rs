@@ -26,6 +26,7 @@ pub mod raw_ring;
 pub mod report;
 pub mod rig;
 pub mod script;
+pub mod soak;
 pub mod stop;
 pub mod stuck;
 pub mod toggles;

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
     arrays, clients, counters, dirty_log, disturbed, faults, found, hostile, inject, iotlb,
-    parameters, polling, published, races, stop, stuck, toggles, windows, workers, zerocopy,
+    parameters, polling, published, races, soak, stop, stuck, toggles, windows, workers, zerocopy,
 };
 
 /// Tests of a vhost-net driver
@@ -80,6 +80,8 @@ enum Command {
     Iotlb,
     /// Pairs of everything that changes or ends a device, at the same time
     Races(races::Options),
+    /// Mixed traffic on many devices that come, change and go
+    Soak(soak::Options),
     /// Packets that are sent from the guest's memory
     Zerocopy,
     /// Part of `zerocopy`: own a device with packets in flight
@@ -133,6 +135,9 @@ enum Command {
     /// Part of `found`: own a device whose worker waits
     #[command(hide = true)]
     StuckOwner,
+    /// Part of `soak`: own many devices
+    #[command(hide = true)]
+    SoakGeneration(soak::Generation),
     /// Whether standard input is OpenMetrics, to the letter
     Openmetrics,
     /// Part of `stop`: keep standard input open
@@ -186,6 +191,8 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::Races(options) => suite("races", &|report| {
             races::run(node, only, options, report);
         }),
+        Command::Soak(options) => suite("soak", &|report| soak::run(node, options, report)),
+        Command::SoakGeneration(generation) => soak::generation(node, *generation).map(|()| true),
         Command::RaceOwner(setup) => races::owner(node, *setup).map(|()| true),
         Command::Parameters { entries } => parameters::print(node, *entries).map(|()| true),
         Command::Zerocopy => suite("zerocopy", &|report| zerocopy::run(node, only, report)),

@@ -19,13 +19,12 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use clap::ValueEnum;
 
-use self::left::Clean;
 use self::round::{Done, Place};
 use crate::dice::Dice;
 use crate::patience::scaled;
 use crate::report::Report;
 
-pub(crate) use left::kernel_memory;
+pub(crate) use left::{kernel_memory, memory_grows, Clean};
 pub use owner::owner;
 
 /// What is done to a device.
@@ -241,7 +240,7 @@ pub fn run(node: &Path, only: &str, options: &Options, report: &mut Report) {
         &good,
     );
     report.result("each call is served in most rounds", &sums.calls());
-    match sums.memory() {
+    match memory_grows(&sums.memory) {
         Some(memory) => report.result("the kernel's memory does not grow", &memory),
         None => println!("# races: too few rounds to judge the kernel's memory by"),
     }
@@ -363,25 +362,6 @@ impl Sums {
             );
         }
         Ok(())
-    }
-
-    /// Compares the least of the first half with the least of the second: what is freed late makes a saw of it. `None` after
-    /// a few rounds, which say nothing.
-    fn memory(&self) -> Option<Result<()>> {
-        const SAMPLES: usize = 8;
-        /// A page lost in each round of an hour is more. What the kernel keeps for itself comes and goes by half of it.
-        const SLACK: u64 = 32 << 10;
-        if self.memory.len() < SAMPLES {
-            return None;
-        }
-        let (first, second) = self.memory.split_at(self.memory.len() / 2);
-        let (before, after) = (first.iter().min()?, second.iter().min()?);
-        let grown = *after >= before + SLACK;
-        Some(if grown {
-            Err(anyhow!("{before} KiB, then {after} KiB"))
-        } else {
-            Ok(())
-        })
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{anyhow, ensure, Context, Result};
 
 use super::field::BALLAST;
 use crate::patience::wait_for;
@@ -15,7 +15,7 @@ use crate::stop::expect_no_worker;
 const PAGE_KIB: u64 = 4;
 
 /// The system as it is without devices.
-pub(super) struct Clean {
+pub(crate) struct Clean {
     refcnt: String,
     files: u64,
     pages: u64,
@@ -62,7 +62,7 @@ fn links() -> Result<BTreeSet<String>> {
 }
 
 impl Clean {
-    pub(super) fn new(module: &str) -> Result<Self> {
+    pub(crate) fn new(module: &str) -> Result<Self> {
         Ok(Self {
             refcnt: format!("/sys/module/{module}/refcnt"),
             files: files()?,
@@ -76,7 +76,7 @@ impl Clean {
     /// # Errors
     ///
     /// What is left.
-    pub(super) fn expect(&self) -> Result<()> {
+    pub(crate) fn expect(&self) -> Result<()> {
         wait_for(|| expect_no_worker().is_ok()).or_else(|_| expect_no_worker())?;
         // The file is not there while the module is not.
         let users = || fs::read_to_string(&self.refcnt).unwrap_or_else(|_| "0\n".to_owned());
@@ -109,4 +109,22 @@ pub(crate) fn kernel_memory() -> Result<u64> {
         "{others} KiB of {all} KiB are not the kernel's"
     );
     Ok(all - others)
+}
+
+/// Compares the least of the first half of some looks with the least of the second: what is freed late makes a saw of it. `None`
+/// after a few, which say nothing.
+pub(crate) fn memory_grows(looks: &[u64]) -> Option<Result<()>> {
+    const LOOKS: usize = 8;
+    /// A page lost in each round of an hour's races is more. What the kernel keeps for itself comes and goes by half of it.
+    const SLACK: u64 = 32 << 10;
+    if looks.len() < LOOKS {
+        return None;
+    }
+    let (first, second) = looks.split_at(looks.len() / 2);
+    let (before, after) = (first.iter().min()?, second.iter().min()?);
+    Some(if *after >= before + SLACK {
+        Err(anyhow!("{before} KiB, then {after} KiB"))
+    } else {
+        Ok(())
+    })
 }
