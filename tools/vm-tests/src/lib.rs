@@ -10,6 +10,7 @@ pub mod counters;
 pub mod dice;
 pub mod dirty_log;
 pub mod disturbed;
+pub mod fairness;
 pub mod faults;
 pub mod found;
 pub mod hostile;

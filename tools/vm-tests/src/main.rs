@@ -13,8 +13,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use vm_tests::report::{Mode, Report};
 use vm_tests::{
-    arrays, clients, counters, dirty_log, disturbed, faults, found, hostile, inject, iotlb,
-    parameters, polling, published, races, soak, stop, stuck, toggles, windows, workers, zerocopy,
+    arrays, clients, counters, dirty_log, disturbed, fairness, faults, found, hostile, inject,
+    iotlb, parameters, polling, published, races, soak, stop, stuck, toggles, windows, workers,
+    zerocopy,
 };
 
 /// Tests of a vhost-net driver
@@ -62,6 +63,8 @@ enum Command {
     Found,
     /// Faults that others had
     Faults,
+    /// Floods, and who else wants to work: to be run in virtual time
+    Fairness,
     /// Allocations and copies that fail
     Inject,
     /// What the module's parameters change: prints it, to be compared
@@ -184,6 +187,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         Command::PollingProcess { role, path } => polling::main(*role, path).map(|()| true),
         Command::Toggles => suite("toggles", &|report| toggles::run(node, only, report)),
         Command::Found => suite("found", &|report| found::run(node, only, report)),
+        Command::Fairness => suite("fairness", &|report| fairness::run(node, only, report)),
         Command::Faults => suite("faults", &|report| faults::run(node, only, report)),
         Command::Inject => suite("inject", &|report| inject::run(node, only, report)),
         Command::DirtyLog => suite("dirty-log", &|report| dirty_log::run(node, only, report)),
