@@ -73,7 +73,7 @@ pub struct Options {
     /// Stop sending after this many seconds
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: Option<u64>,
-    /// Bytes of a packet, with its Ethernet header: 60 to 65535. Above 1514 it is a TCP segment to be cut up by others
+    /// Bytes of a packet, with its Ethernet header: 43 (1 byte in UDP; of IP packets 60) to 65535. Above 1514 it is a TCP segment to be cut up by others
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub size: usize,
     /// Raise the tap's MTU for packets above 1514 bytes, in place of segmentation

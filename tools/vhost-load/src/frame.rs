@@ -34,8 +34,11 @@ pub const PEER: End = End {
     ip: [192, 0, 2, 2],
 };
 
-/// Smallest and largest frame, in bytes with the Ethernet header and without the checksum behind it.
-pub const SIZES: Range<usize> = 60..65536;
+/// Smallest and largest frame, in bytes with the Ethernet header and without the checksum behind it. A UDP datagram with one byte
+/// is the smallest.
+pub const SIZES: Range<usize> = 43..65536;
+/// Smallest frame that is not [`Kind::Plain`].
+pub const LEAST_IP: usize = 60;
 /// Largest frame that needs no segmentation on an ordinary interface.
 pub const MAX_PLAIN: usize = 1514;
 /// IP protocol of plain packets: "for experimentation and testing" (RFC 3692).
@@ -388,7 +391,7 @@ mod tests {
     #[test]
     fn frame_reads_as_it_was_written() {
         let mut shapes = vec![
-            shape(60, Kind::Plain),
+            shape(43, Kind::Plain),
             shape(1514, Kind::Plain),
             shape(60, Kind::Ip),
             shape(65535, Kind::Segment),

@@ -10,7 +10,7 @@ use vhost_uapi::features;
 
 use crate::args::{Options, Xdp};
 use crate::backend::{self, BackendOptions, Kind};
-use crate::frame::{self, Shape, PEER, SIZES};
+use crate::frame::{self, Shape, LEAST_IP, PEER, SIZES};
 use crate::inject::{Emission, Injection};
 use crate::pace::Pace;
 use crate::session::SessionOptions;
@@ -170,7 +170,7 @@ fn parse_features(list: &str) -> Result<u128> {
 fn shape(options: &Options, features: u128) -> Result<Shape> {
     ensure!(
         SIZES.contains(&options.size),
-        "--size {} is not in 60..=65535",
+        "--size {} is not in 43..=65535",
         options.size
     );
     if options.tunnel {
@@ -189,6 +189,11 @@ fn shape(options: &Options, features: u128) -> Result<Shape> {
         Kind::Tun | Kind::Ipvtap => frame::Kind::Ip,
         Kind::Tap | Kind::Macvtap | Kind::Packet => frame::Kind::Plain,
     };
+    ensure!(
+        kind == frame::Kind::Plain || options.size >= LEAST_IP,
+        "--size {} is too small for an IP packet: {LEAST_IP} at least, or another --backend",
+        options.size
+    );
     Ok(Shape {
         size: options.size,
         kind,
@@ -375,8 +380,9 @@ mod tests {
 
     #[test]
     fn bad_options_are_refused_with_the_reason() {
-        assert!(refusal(&["--size", "59"]).contains("60..=65535"));
-        assert!(refusal(&["--size", "65536"]).contains("60..=65535"));
+        assert!(refusal(&["--size", "42"]).contains("43..=65535"));
+        assert!(refusal(&["--size", "59", "--backend", "tun"]).contains("60 at least"));
+        assert!(refusal(&["--size", "65536"]).contains("43..=65535"));
         assert!(refusal(&["--ring-size", "3"]).contains("power of two"));
         assert!(refusal(&["--ring-size", "65536"]).contains("power of two"));
         assert!(refusal(&["--ring-size", "4", "--chain", "5"]).contains("longer than the ring"));

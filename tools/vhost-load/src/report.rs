@@ -38,6 +38,8 @@ pub struct Report {
     pub ns_per_packet: f64,
     /// CPU time of the worker.
     pub worker_cpu_ns: Option<u64>,
+    /// How often the worker went to sleep, which is how often it was woken.
+    pub worker_sleeps: Option<u64>,
     /// Time that both vrings polled for, by the device's own counters.
     pub polled_ns: Option<u64>,
     /// How often a call began a handler, both rings.
@@ -111,6 +113,8 @@ pub struct Measured {
     pub elapsed: Duration,
     /// CPU time of the worker.
     pub worker_cpu: Option<Duration>,
+    /// How often the worker went to sleep.
+    pub worker_sleeps: Option<u64>,
     /// Reattachments.
     pub reattached: u64,
     /// Reattachments of the queue.
@@ -174,6 +178,7 @@ impl Report {
             elapsed_ns,
             ns_per_packet: per(elapsed_ns, packets),
             worker_cpu_ns: measured.worker_cpu.map(nanos),
+            worker_sleeps: measured.worker_sleeps,
             polled_ns: polled.map(|(won, lost)| won + lost),
             handler_runs: rx_handler.runs + tx_handler.runs,
             calls_inside: rx_handler.calls_inside + tx_handler.calls_inside,

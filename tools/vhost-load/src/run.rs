@@ -151,6 +151,10 @@ impl Station {
         self.worker.as_ref().and_then(Worker::cpu_time)
     }
 
+    fn sleeps(&self) -> Option<u64> {
+        self.worker.as_ref().and_then(Worker::sleeps)
+    }
+
     /// Attaches the backend and runs `driver`, which returns how long it took. If the plan has it so, the backend, or its
     /// queue, is detached and attached meanwhile; the latter while `gate` lets nothing pass, as an interface drops what it
     /// has no queue for. Returns what was found wrong, if anything was.
@@ -167,7 +171,7 @@ impl Station {
     ) -> Result<Result<(), String>> {
         let stop = AtomicBool::new(false);
         self.device.attach()?;
-        let before = self.cpu_time();
+        let (before, sleeps) = (self.cpu_time(), self.sleeps());
         thread::scope(|scope| {
             let stopper = Stopper(&stop);
             let stop = &stop;
@@ -186,6 +190,8 @@ impl Station {
             drop(stopper);
             let spent = self.cpu_time().zip(before);
             measured.worker_cpu = spent.map(|(after, before)| after.saturating_sub(before));
+            let slept = self.sleeps().zip(sleeps);
+            measured.worker_sleeps = slept.map(|(after, before)| after.saturating_sub(before));
             let reattached = finding(reattach.map_or(Ok(0), join))?;
             measured.requeued = finding(requeue.map_or(Ok(0), join))?.unwrap_or(0);
             let served = finding(iommu.map(join).transpose())?;

@@ -52,6 +52,14 @@ impl Worker {
         Some(Duration::from_nanos(nanos))
     }
 
+    /// How often it has gone to sleep. Nothing if it is gone.
+    pub fn sleeps(&self) -> Option<u64> {
+        const KEY: &str = "voluntary_ctxt_switches:";
+        let status = fs::read_to_string(self.task.join("status")).ok()?;
+        let count = status.lines().find_map(|line| line.strip_prefix(KEY))?;
+        count.trim().parse().ok()
+    }
+
     /// Keeps it on one CPU.
     ///
     /// # Errors
@@ -93,6 +101,9 @@ mod tests {
             std::hint::spin_loop();
         }
         assert!(worker.cpu_time().is_none_or(|time| time > Duration::ZERO));
+        let before = worker.sleeps().unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(worker.sleeps().unwrap() > before);
         assert!(Worker::find("vhost-no-such").is_none());
     }
 }
