@@ -58,7 +58,9 @@ impl<W: Work> Waker<W> {
 
 impl<W: Work> Wake for Waker<W> {
     fn wake(&self) {
-        self.item.woken(self.bit);
+        if self.is_kick {
+            self.item.kicked(self.bit);
+        }
         self.worker.queue(self.item.as_arc_borrow(), self.bit);
     }
 

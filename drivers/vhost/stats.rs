@@ -83,10 +83,12 @@ impl Stats {
     #[inline(always)]
     pub(crate) fn count(&self, counter: Counter, n: u64) {
         match counter {
-            Counter::Calls => trace::call_made(|| (self.id(),)),
-            Counter::CallsSuppressed => trace::call_suppressed(|| (self.id(),)),
-            _ if counter.is_drop() => trace::drop(|| (self.id(), name(counter), n)),
-            _ if counter.is_error() && n != 0 => trace::error(|| (self.id(), name(counter), n)),
+            Counter::Calls => trace::call_made(move || (self.id(),)),
+            Counter::CallsSuppressed => trace::call_suppressed(move || (self.id(),)),
+            _ if counter.is_drop() => trace::drop(move || (self.id(), name(counter), n)),
+            _ if counter.is_error() && n != 0 => {
+                trace::error(move || (self.id(), name(counter), n))
+            }
             _ => {}
         }
         if counter.ends_run() && trace::run_end_is_on() {
@@ -120,21 +122,21 @@ impl Stats {
     /// A window for busy polling opens, for so many nanoseconds.
     #[inline(always)]
     pub(crate) fn poll_begins(&self, window_ns: u64) {
-        trace::poll_begin(|| (self.id(), window_ns));
+        trace::poll_begin(move || (self.id(), window_ns));
     }
 
     /// It is over.
     #[inline(always)]
     pub(crate) fn poll_ended(&self, window: Window) {
         if let Some(why) = window.end.counter() {
-            trace::poll_end(|| (self.id(), name(why), window.ns));
+            trace::poll_end(move || (self.id(), name(why), window.ns));
         }
     }
 
     /// A run begins.
     #[inline(always)]
     pub(crate) fn run_begins(&self) {
-        trace::run_begin(|| (self.id(),));
+        trace::run_begin(move || (self.id(),));
         if trace::run_end_is_on() {
             self.set(Shown::TracedRun, 1);
             self.set(Shown::PacketsBefore, self.get(Counter::Packets));

@@ -240,7 +240,7 @@ impl<W: Work> Vring<W> {
 
     /// Counts a kick. Any context.
     pub(crate) fn kicked(&self) {
-        trace::kick(|| (self.stats.id(),));
+        trace::kick(move || (self.stats.id(),));
         if number::COUNTS {
             self.kicks.add(1, Relaxed);
         }

@@ -46,8 +46,8 @@ pub(crate) trait Work: Send + Sync + Sized + 'static {
         scratch: &mut Scratch,
     );
 
-    /// A wake-up came that asks for `bit`. Any context.
-    fn woken(&self, bit: u32);
+    /// A kick came that asks for `bit`. Any context.
+    fn kicked(&self, bit: u32);
 }
 
 /// The thread takes work.

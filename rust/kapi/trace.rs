@@ -46,7 +46,8 @@ macro_rules! tracepoints {
         pub(crate) fn $name(args: impl FnOnce() -> ($($type,)*)) {
             #[cold]
             #[inline(never)]
-            fn hit(($($arg,)*): ($($type,)*)) {
+            fn hit(args: impl FnOnce() -> ($($type,)*)) {
+                let ($($arg,)*) = args();
                 #[cfg(CONFIG_TRACEPOINTS)]
                 // SAFETY: The arguments have the types of the prototype; a string
                 // ends with a NUL, and is copied.
@@ -57,7 +58,7 @@ macro_rules! tracepoints {
                 let _ = ($($raw,)*);
             }
             if is_on!($tracepoint) {
-                hit(args());
+                hit(args);
             }
         }
     )*};
