@@ -3,13 +3,14 @@
 //! The guest behind a client: its memory, its network driver, and packets that go round.
 
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure, Context, Result};
 use vhost_driver::{CallWhen, Gpa, GuestMemory, Indirect, RingFeatures, RingLayout, Virtqueue};
 use vhost_load::frame::{Found, Stamp};
 use vhost_load::vring::{Buffers, Cut, Vring, RX, TX};
-use vhost_uapi::{features, VringAddr};
+use vhost_uapi::{features, wait_readable, VringAddr};
 
 use crate::patience::scaled;
 use crate::pump::shape;
@@ -149,7 +150,9 @@ impl Guest {
 
     /// Waits until the device is done with all packets that were made available.
     pub(super) fn sent(&mut self) -> Result<()> {
-        let Ring { vring, buffers, .. } = self.ring(TX);
+        let ring = self.ring(TX);
+        ring.expect_call()?;
+        let Ring { vring, buffers, .. } = ring;
         let end = Instant::now() + scaled(LIMIT);
         while vring.queue.outstanding() > 0 {
             let left = vring.queue.outstanding();
@@ -159,11 +162,12 @@ impl Guest {
                 buffers.put(used.token);
             }
         }
-        self.ring(TX).expect_call()
+        Ok(())
     }
 
     /// Waits for the packets of guest `from` with these numbers: in order, each as it was sent.
     pub(super) fn receive(&mut self, from: u32, wanted: Range<u64>) -> Result<()> {
+        self.ring(RX).expect_call()?;
         let end = Instant::now() + scaled(LIMIT);
         let mut next = wanted.start;
         let memory = self.memory.clone();
@@ -199,7 +203,7 @@ impl Guest {
                 }
             }
         }
-        self.ring(RX).expect_call()
+        Ok(())
     }
 }
 
@@ -222,13 +226,14 @@ impl Ring {
         Ok(())
     }
 
-    /// Checks that the call came, if calls do.
-    fn expect_call(&self) -> Result<()> {
+    /// Waits for the call, if calls come. Meanwhile nothing takes the wish back, as a look at the ring that finds nothing
+    /// would in the end: then what is used next may have no call.
+    fn expect_call(&mut self) -> Result<()> {
         if !self.called || self.vring.calls() > self.calls {
             return Ok(());
         }
-        // The ring is written before the eventfd is.
-        let count = self.vring.call.wait(scaled(LIMIT))?;
+        wait_readable(&[self.vring.call.as_fd()], scaled(LIMIT))?;
+        let count = self.vring.take_calls()?;
         ensure!(count > 0, "{} ring: no call came", name(self.vring.index));
         Ok(())
     }
