@@ -401,11 +401,18 @@ impl<'r, 'a, M: GuestMemory, H: Host> Run<'r, 'a, M, H> {
 
     /// Everything is published and nothing is left to do, which counts as
     /// `why`: wait for a kick. `None` to go on, with what came meanwhile.
+    #[inline(always)]
     pub(super) fn wait_kick(&mut self, why: Counter) -> Result<Option<Next>> {
         let news = self.queue.kicks_on(self.mem);
-        if !self.check(news)? {
-            return Ok(Some(self.end(why, Next::WaitKick)));
+        if self.check(news)? {
+            return self.more_came();
         }
+        Ok(Some(self.end(why, Next::WaitKick)))
+    }
+
+    /// Chains came while kicks were turned on: turns them off again.
+    #[inline(never)]
+    fn more_came(&mut self) -> Result<Option<Next>> {
         self.kicks_off()?;
         Ok(self.look_again())
     }
