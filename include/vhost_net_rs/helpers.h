@@ -207,8 +207,6 @@ bool vnr_socket_has_data(const struct vnr_socket *socket);
 bool vnr_socket_is_bare(const struct vnr_socket *socket);
 /* The socket can send from user memory: a tun, or a tap on such an interface. */
 bool vnr_socket_zerocopies(const struct vnr_socket *socket);
-/* The socket takes batches: a tun or tap without a limit on its send buffer. */
-bool vnr_socket_batches(const struct vnr_socket *socket);
 
 /* "packet:", a name, NUL */
 #define VNR_SOCKET_NAME	32

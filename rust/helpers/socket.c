@@ -8,7 +8,6 @@
 #include <linux/if_packet.h>
 #include <linux/if_tap.h>
 #include <linux/if_tun.h>
-#include <linux/limits.h>
 #include <linux/net.h>
 #include <linux/netdevice.h>
 #include <linux/ptr_ring.h>
@@ -141,11 +140,4 @@ bool vnr_socket_zerocopies(const struct vnr_socket *socket)
 	/* A packet socket would take what it is given for control messages. */
 	return socket->kind != VNR_SOCKET_PACKET &&
 	       sock_flag(socket->sock->sk, SOCK_ZEROCOPY);
-}
-
-bool vnr_socket_batches(const struct vnr_socket *socket)
-{
-	/* A packet socket would take the batch for an address of user space. */
-	return socket->kind != VNR_SOCKET_PACKET &&
-	       READ_ONCE(socket->sock->sk->sk_sndbuf) == INT_MAX;
 }

@@ -6,6 +6,7 @@
 #include <linux/err.h>
 #include <linux/if_tap.h>
 #include <linux/if_tun.h>
+#include <linux/limits.h>
 #include <linux/mm.h>
 #include <linux/net.h>
 #include <linux/page_frag_cache.h>
@@ -75,6 +76,14 @@ void vnr_tx_free(struct vnr_tx *tx)
 	kfree(tx);
 }
 
+/* It takes batches: a tun or tap without a limit on its send buffer. */
+static bool vnr_tx_batches(const struct vnr_socket *socket)
+{
+	/* A packet socket would take the batch for an address of user space. */
+	return socket->kind != VNR_SOCKET_PACKET &&
+	       READ_ONCE(socket->sock->sk->sk_sndbuf) == INT_MAX;
+}
+
 u32 vnr_tx_prepare(struct vnr_tx *tx, u32 header_len)
 {
 	u32 headroom = 0;
@@ -86,7 +95,7 @@ u32 vnr_tx_prepare(struct vnr_tx *tx, u32 header_len)
 	tx->pad = SKB_DATA_ALIGN(NET_IP_ALIGN + NET_SKB_PAD + headroom +
 				 tx->header_len);
 
-	if (tx->bare || !vnr_socket_batches(&tx->socket))
+	if (tx->bare || !vnr_tx_batches(&tx->socket))
 		return 0;
 
 	return VNR_TX_BATCH;
