@@ -15,7 +15,6 @@
 
 #include <linux/atomic.h>
 #include <linux/llist.h>
-#include <linux/minmax.h>
 #include <linux/types.h>
 #include <linux/uio.h>
 #include <uapi/linux/virtio_ring.h>
@@ -117,10 +116,15 @@ bool vnr_process_runs(struct pid *process);
 /* Bytes in nr segments, but no more than max. */
 static inline size_t vnr_iov_len(const struct iovec *iov, u32 nr, size_t max)
 {
+	const struct iovec *end = iov + nr;
 	size_t left = max;
 
-	for (u32 i = 0; i < nr && left; i++)
-		left -= min(left, iov[i].iov_len);
+	for (; iov < end; iov++) {
+		if (iov->iov_len >= left)
+			return max;
+
+		left -= iov->iov_len;
+	}
 
 	return max - left;
 }

@@ -3,6 +3,7 @@
  * The owner's map of the guest's dirty pages.
  */
 #include <linux/highmem.h>
+#include <linux/minmax.h>
 #include <linux/mm.h>
 #include <vhost_net_rs/helpers.h>
 

@@ -5,6 +5,7 @@
  */
 #include <linux/if_tun.h>
 #include <linux/if_vlan.h>
+#include <linux/minmax.h>
 #include <linux/mutex.h>
 #include <linux/net.h>
 #include <linux/ptr_ring.h>

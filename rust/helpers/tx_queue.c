@@ -7,6 +7,7 @@
 #include <linux/if_tap.h>
 #include <linux/if_tun.h>
 #include <linux/limits.h>
+#include <linux/minmax.h>
 #include <linux/mm.h>
 #include <linux/net.h>
 #include <linux/page_frag_cache.h>

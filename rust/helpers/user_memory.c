@@ -11,6 +11,7 @@
  * kernel's side that are wider than their alignment. That side is the worker's
  * own.
  */
+#include <linux/minmax.h>
 #include <linux/uaccess.h>
 #include <linux/unaligned.h>
 #include <vhost_net_rs/helpers.h>
