@@ -17,6 +17,7 @@ use crate::{
     engine::scratch::Scratch,
     kapi::{
         atomic, clock,
+        coverage::Coverage,
         owner::{self, OwnerMemory, OwnerMm},
         process::Process,
         task::{self, Kind, Runner, Task, TaskSlot},
@@ -66,6 +67,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) stopwatch: Stopwatch,
     /// The process that the devices serve.
     owner: Process,
+    /// Of the creator of the worker.
+    coverage: Coverage,
     /// The thread found nothing to do, and nothing has run since.
     slept: Atomic<u32>,
     /// Flush tickets drawn.
@@ -94,6 +97,7 @@ impl<W: Work> Worker<W> {
                 state: Atomic::new(RUNNING),
                 stopwatch: Stopwatch::new(),
                 owner,
+                coverage: Coverage::of_caller(),
                 slept: Atomic::new(0),
                 drawn: Atomic::new(0),
                 served: Atomic::new(0),
@@ -224,7 +228,9 @@ impl<W: Work> Worker<W> {
             while bits != 0 {
                 let rest = bits & bits.wrapping_sub(1);
 
-                W::run(item.borrow(), self, bits & !rest, memory, scratch);
+                self.coverage.collect(|| {
+                    W::run(item.borrow(), self, bits & !rest, memory, scratch);
+                });
                 clock::cond_resched();
                 bits = rest;
             }

@@ -39,6 +39,17 @@ void vnr_migrate_enable(void);
 /* Sets current's state to TASK_RUNNING. */
 void vnr_set_running(void);
 
+/* --- coverage.c: kcov --- */
+
+/* That of the current task, or 0; where there is no kcov, it always is 0. */
+u64 vnr_kcov_common_handle(void);
+/*
+ * What the current task runs from here to the stop is covered for whoever has
+ * handle. Not to be nested.
+ */
+void vnr_kcov_remote_start(u64 handle);
+void vnr_kcov_remote_stop(void);
+
 /* --- dirty_log.c: the owner's map of dirty pages --- */
 
 /*

@@ -14,6 +14,7 @@
 pub(crate) mod atomic;
 pub(crate) mod chrdev;
 pub(crate) mod clock;
+pub(crate) mod coverage;
 pub(crate) mod dirty_log;
 pub(crate) mod eventfd;
 pub(crate) mod file;
