@@ -5,7 +5,7 @@
 //! [`VhostNet`] is an open `/dev/vhost-net`, one method an ioctl. [`EventFd`] carries kicks and calls, [`Tap`] is the
 //! backend, [`PacketSocket`] the host's end of the wire, [`netdev`] what sysfs knows of an interface.
 //!
-//! All `unsafe` of the tools stands in `sys.rs`, `arena.rs`, `mark.rs` and `top.rs` of this crate, and in `vhost-count`, which QEMU loads.
+//! All `unsafe` of the tools stands in `sys.rs`, `arena.rs`, `kcov.rs`, `mark.rs` and `top.rs` of this crate, and in `vhost-count`, which QEMU loads.
 //!
 //! # What the types cannot promise
 //!
@@ -20,6 +20,7 @@ mod error;
 mod eventfd;
 pub mod features;
 pub mod iotlb;
+mod kcov;
 mod mark;
 pub mod netdev;
 pub mod numbers;
@@ -39,6 +40,7 @@ pub use bridge::Bridge;
 pub use device::{MemoryRegion, VhostNet, VringAddr};
 pub use error::{Error, Result};
 pub use eventfd::{wait_readable, EventFd};
+pub use kcov::Kcov;
 pub use mark::{mark, Mark};
 pub use packet::{PacketOptions, PacketSocket, PacketStats};
 pub use pass::{fetch_file, receive_file, send_file};

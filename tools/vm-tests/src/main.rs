@@ -85,6 +85,8 @@ enum Command {
     Races(races::Options),
     /// Mixed traffic on many devices that come, change and go
     Soak(soak::Options),
+    /// Programs of calls and scribbles, led by the code that they reach; on a kernel with kcov
+    Fuzz(races::fuzz::Options),
     /// Packets that are sent from the guest's memory
     Zerocopy,
     /// Part of `zerocopy`: own a device with packets in flight
@@ -197,6 +199,7 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         }),
         Command::Soak(options) => suite("soak", &|report| soak::run(node, options, report)),
         Command::SoakGeneration(generation) => soak::generation(node, *generation).map(|()| true),
+        Command::Fuzz(options) => suite("fuzz", &|report| races::fuzz::run(node, options, report)),
         Command::RaceOwner(setup) => races::owner(node, *setup).map(|()| true),
         Command::Parameters { entries } => parameters::print(node, *entries).map(|()| true),
         Command::Zerocopy => suite("zerocopy", &|report| zerocopy::run(node, only, report)),

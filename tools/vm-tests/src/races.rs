@@ -8,6 +8,7 @@
 
 mod act;
 mod field;
+pub mod fuzz;
 mod left;
 mod owner;
 mod round;

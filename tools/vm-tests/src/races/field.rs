@@ -18,6 +18,7 @@ use vhost_uapi::{
 };
 
 use super::{Action, Setup};
+use crate::dice::Dice;
 use crate::patience::{patience, wait_at_most, wait_for, what_goes_on};
 use crate::pump;
 use crate::raw_ring::{self, Desc, RawRing};
@@ -133,7 +134,7 @@ impl Field {
         Ok(this)
     }
 
-    fn write_rings(&self) {
+    pub(super) fn write_rings(&self) {
         let base = self.memory.base();
         let packet = pump::packet();
         self.memory.write(base + SENT, &packet);
@@ -158,6 +159,21 @@ impl Field {
                 ring.avail(slot, slot);
             }
         }
+    }
+
+    /// Writes something somewhere: most often where rings are.
+    pub(super) fn scribble(&self, dice: &mut Dice) {
+        let end = if dice.roll(4) == 0 { SIZE } else { BUFFERS };
+        let at = self.memory.base() + dice.roll(end / 2 - 4) * 2;
+        let value = dice.bits() >> (dice.roll(8) * 8);
+        let bytes = value.to_le_bytes();
+        let len = dice.pick(2, &[4, 8]);
+        self.memory.write(at, bytes.get(..len).unwrap_or(&bytes));
+    }
+
+    /// Tells the threads that drive and answer to end.
+    pub(super) fn end(&self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 
     /// Backend and wire.
