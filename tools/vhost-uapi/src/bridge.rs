@@ -47,9 +47,11 @@ impl Bridge {
             sys::ioctl(bridge.control.as_fd(), SIOCBRADDIF, &mut request).context("SIOCBRADDIF")?;
         }
         netdev::disable_ipv6(&bridge.name)?;
-        // It would ask its ports for members of groups.
+        // It would ask its ports for members of groups, unless the kernel is one where it cannot.
         let snooping = format!("/sys/class/net/{}/bridge/multicast_snooping", bridge.name);
-        std::fs::write(&snooping, "0").context(&snooping)?;
+        if std::path::Path::new(&snooping).exists() {
+            std::fs::write(&snooping, "0").context(&snooping)?;
+        }
         netdev::set_up(&bridge.name)?;
         Ok(bridge)
     }
