@@ -85,6 +85,7 @@ guest_command() {
 			[ "${line%$'\r'}" != "::got $NUMBER" ] || return 0
 		done
 		[ -e "/proc/$QEMU/exe" ] || { echo "QEMU has ended"; return 1; }
+		! grep -s 'KVM internal error' "$GUEST_DIR/qemu" || return 1
 	done
 	echo "the guest did not get '$*' in 20 tries"
 	return 1
